@@ -1,0 +1,92 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Condition types. All are good when True.
+const (
+	// ConditionReady of a GovernedServer sums up the other conditions.
+	ConditionReady = "Ready"
+	// ConditionReachable of a GovernedServer: the last listing of its tools succeeded.
+	ConditionReachable = "Reachable"
+	// ConditionClassified of a GovernedServer: every tool that it listed has a tier.
+	ConditionClassified = "Classified"
+	// ConditionPolicyAccepted of a GovernedServer: every ToolPolicy that targets it can be used as written.
+	ConditionPolicyAccepted = "PolicyAccepted"
+	// ConditionAccepted of a ToolPolicy: it can be used as it is written.
+	ConditionAccepted = "Accepted"
+	// ConditionEffective of a ToolPolicy: all of it is in force.
+	ConditionEffective = "Effective"
+	// ConditionAccounted of an ApprovalRequest: it is counted in the records of its server.
+	ConditionAccounted = "Accounted"
+)
+
+// Reasons of conditions and events; each says what the user should do.
+const (
+	// ReasonReady: nothing to do.
+	ReasonReady = "Ready"
+	// ReasonListed: nothing to do; the tools were listed.
+	ReasonListed = "Listed"
+	// ReasonUnreachable: check that the server runs, and its address; the message has the cause.
+	ReasonUnreachable = "Unreachable"
+	// ReasonUnauthorized: the server refused the credentials; check the Secret of the header.
+	ReasonUnauthorized = "Unauthorized"
+	// ReasonAddressForbidden: the address may not be dialled; list it with --allow-address if it should be.
+	ReasonAddressForbidden = "AddressForbidden"
+	// ReasonSecretNotReadable: create the Secret or its key, or label it for this server.
+	ReasonSecretNotReadable = "SecretNotReadable"
+	// ReasonProtocolError: the server does not speak MCP as it should; the message has the place.
+	ReasonProtocolError = "ProtocolError"
+	// ReasonNotListedYet: wait for the first listing.
+	ReasonNotListedYet = "NotListedYet"
+	// ReasonStale: the tools are those of an earlier listing; mend what Reachable says.
+	ReasonStale = "Stale"
+	// ReasonClassified: nothing to do; every tool has a tier.
+	ReasonClassified = "Classified"
+	// ReasonTruncated: the server lists more than is kept; what is left out is refused. Split the server.
+	ReasonTruncated = "Truncated"
+	// ReasonAccepted: nothing to do; the policy can be used as written.
+	ReasonAccepted = "Accepted"
+	// ReasonPolicyRejected: mend the policies that the message names.
+	ReasonPolicyRejected = "PolicyRejected"
+	// ReasonInvalid: mend the policy as the message says.
+	ReasonInvalid = "Invalid"
+	// ReasonInForce: nothing to do; the whole policy is in force.
+	ReasonInForce = "InForce"
+	// ReasonPartlyInForce: read status.notInForce.
+	ReasonPartlyInForce = "PartlyInForce"
+	// ReasonCounted: nothing to do; the request is counted.
+	ReasonCounted = "Counted"
+	// ReasonFirstContact: the tools that were listed first are trusted as they are; look them over.
+	ReasonFirstContact = "FirstContact"
+	// ReasonToolsChanged: tools came, went or changed their definition; look at status.tools.
+	ReasonToolsChanged = "ToolsChanged"
+	// ReasonEligible: a tool has a clean record; promote it in a ToolPolicy if it should run unattended.
+	ReasonEligible = "Eligible"
+	// ReasonUnattended: a promotion came into force.
+	ReasonUnattended = "Unattended"
+	// ReasonRevoked: a tool that ran unattended needs approval again.
+	ReasonRevoked = "Revoked"
+)
+
+// Reasons of status.notInForce of a ToolPolicy.
+const (
+	// NotInForceServerMissing: there is no such GovernedServer.
+	NotInForceServerMissing = "ServerNotFound"
+	// NotInForceToolUnknown: the server lists no such tool.
+	NotInForceToolUnknown = "ToolUnknown"
+	// NotInForceNeedsDigest: a lower tier needs the form with tool and digest.
+	NotInForceNeedsDigest = "NeedsDigest"
+	// NotInForceDigestDiffers: the tool's definition is another one now.
+	NotInForceDigestDiffers = "DigestDiffers"
+	// NotInForceIrreversible: an Irreversible tool never runs unattended.
+	NotInForceIrreversible = "Irreversible"
+	// NotInForceRead: a Read tool needs no promotion.
+	NotInForceRead = "Read"
+	// NotInForceRecord: the record is not clean, or not long enough.
+	NotInForceRecord = "RecordNotClean"
+	// NotInForceAttended: another entry keeps the tool attended.
+	NotInForceAttended = "Attended"
+	// NotInForceStricter: a stricter override or the server's minimumTier holds.
+	NotInForceStricter = "StricterHolds"
+)

@@ -1,0 +1,63 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 holds the kinds of the API group tidewaiter.dev, version v1alpha1; it does no I/O.
+//
+// +kubebuilder:object:generate=true
+// +groupName=tidewaiter.dev
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion names the API group and version of all kinds here.
+var GroupVersion = schema.GroupVersion{Group: "tidewaiter.dev", Version: "v1alpha1"}
+
+// AddToScheme registers the kinds with a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&GovernedServer{}, &GovernedServerList{},
+		&ToolPolicy{}, &ToolPolicyList{},
+		&ApprovalRequest{}, &ApprovalRequestList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
+const (
+	// ServerLabel marks what belongs to a GovernedServer: a Secret is read for a server only if this label
+	// holds the server's name, and every ApprovalRequest carries it.
+	ServerLabel = "tidewaiter.dev/server"
+	// AuthoritySubresource is the virtual subresource of governedservers that the authority verbs are checked on.
+	AuthoritySubresource = "authority"
+	// ManagerServiceAccount is the name of the only ServiceAccount that writes status of GovernedServers and
+	// ToolPolicies, in the operator's namespace.
+	ManagerServiceAccount = "tidewaiter-manager"
+)
+
+// The authority verbs on governedservers/authority; no role that Kubernetes ships includes them.
+const (
+	// VerbApprove lets its holder vote on requests of Reversible tools.
+	VerbApprove = "approve"
+	// VerbApproveIrreversible lets its holder vote on requests of Irreversible tools.
+	VerbApproveIrreversible = "approve-irreversible"
+	// VerbResolve lets its holder settle an Ambiguous request.
+	VerbResolve = "resolve"
+	// VerbServe lets its holder be the server's gateway.
+	VerbServe = "serve"
+	// VerbGovern lets its holder write the server, and policies that target it.
+	VerbGovern = "govern"
+	// VerbPromote lets its holder add or change an Unattended entry, besides govern.
+	VerbPromote = "promote"
+)
+
+// ApproveVerb returns the verb that a vote on a request of this tier needs.
+func (t Tier) ApproveVerb() string {
+	if t.StricterThan(TierReversible) {
+		return VerbApproveIrreversible
+	}
+	return VerbApprove
+}
