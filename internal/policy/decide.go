@@ -1,0 +1,113 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import "github.com/tidewaiter/tidewaiter/api/v1alpha1"
+
+// Effect is what a verdict does with a call, from most to least restrictive. The zero value denies.
+type Effect int
+
+const (
+	// Deny refuses the call.
+	Deny Effect = iota
+	// RequireApproval lets the call run once a person approved it.
+	RequireApproval
+	// Allow lets the call run at once.
+	Allow
+)
+
+// String returns the word that receipts use.
+func (e Effect) String() string {
+	switch e {
+	case Allow:
+		return "Allow"
+	case RequireApproval:
+		return "RequireApproval"
+	default:
+		return "Deny"
+	}
+}
+
+// Reason says in one word why a verdict is what it is; docs/errors.md lists those that callers see.
+type Reason string
+
+const (
+	// ReasonToolUnknown: discovery does not know the tool, or what it knows came from another endpoint.
+	ReasonToolUnknown Reason = "ToolUnknown"
+	// ReasonPolicyStale: the policy is older than may be acted on.
+	ReasonPolicyStale Reason = "PolicyStale"
+	// ReasonReadTool: the tool only reads.
+	ReasonReadTool Reason = "ReadTool"
+	// ReasonUnattended: a promotion is in force.
+	ReasonUnattended Reason = "Unattended"
+	// ReasonApprovalRequired: the tier asks for a person.
+	ReasonApprovalRequired Reason = "ApprovalRequired"
+)
+
+// Freshness says how far the snapshot that decides can be trusted. The zero value cannot.
+type Freshness int
+
+const (
+	// Stale: too old for anything.
+	Stale Freshness = iota
+	// Unproven: good for reads; nothing proves that a revocation would have been seen.
+	Unproven
+	// Fresh: a revocation would have been seen.
+	Fresh
+)
+
+// Call is what a verdict is asked about.
+type Call struct {
+	// Tool is the name as the server will read it.
+	Tool string
+	// Freshness of the snapshot at the time of the call.
+	Freshness Freshness
+}
+
+// Decision is a verdict and what it rests on.
+type Decision struct {
+	Effect Effect
+	Reason Reason
+	// Tool and Tier that the verdict speaks of; an unknown tool has none.
+	Tool Tool
+	Tier v1alpha1.Tier
+	// GatedBy names what decided: tier, minimumTier, or a policy and its entry.
+	GatedBy string
+	// Why is one sentence: the evidence for the tier.
+	Why string
+	// RequiredApprovals and Verbs are what an approval needs; set with RequireApproval only.
+	RequiredApprovals int32
+	Verbs             []string
+	// Revision of the policy that decided.
+	Revision string
+}
+
+// Decide returns the verdict on a call. It is total: every input has an answer, and what is not known is denied.
+func (s *Server) Decide(call Call) Decision {
+	c, found := s.tools[call.Tool]
+	if !found {
+		return Decision{Effect: Deny, Reason: ReasonToolUnknown, Revision: s.Revision}
+	}
+	d := c.decision
+	if call.Freshness == Stale || (d.Reason == ReasonUnattended && call.Freshness != Fresh) {
+		d.Effect, d.Reason, d.RequiredApprovals, d.Verbs = Deny, ReasonPolicyStale, 0, nil
+	}
+	return d
+}
+
+// decide makes the verdict that a tool's standing asks for. The ceiling stands in the last branch: an Irreversible
+// tool, and any tier that is no tier, gets there whatever its record or a promotion says.
+func decide(t Tool, s standing, revision string) Decision {
+	d := Decision{Tool: t, Tier: s.tier, GatedBy: s.gatedBy, Why: s.reason, Revision: revision}
+	switch {
+	case s.tier == v1alpha1.TierRead:
+		d.Effect, d.Reason = Allow, ReasonReadTool
+	case s.tier == v1alpha1.TierReversible && s.promotedBy != "":
+		d.Effect, d.Reason, d.GatedBy = Allow, ReasonUnattended, s.promotedBy
+	default:
+		d.Effect, d.Reason = RequireApproval, ReasonApprovalRequired
+		d.RequiredApprovals, d.Verbs = 1, []string{s.tier.ApproveVerb()}
+	}
+	return d
+}

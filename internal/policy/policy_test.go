@@ -1,0 +1,333 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+const (
+	endpoint = "sha256:e0"
+	digestA  = "sha256:aa"
+	digestB  = "sha256:bb"
+)
+
+// server returns a server with one tool of each tier, a clean record for the Reversible one.
+func server(edits ...func(*v1alpha1.GovernedServer)) *v1alpha1.GovernedServer {
+	s := &v1alpha1.GovernedServer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "billing", UID: "u-1", Generation: 1},
+		Spec:       v1alpha1.GovernedServerSpec{Autonomy: v1alpha1.AutonomySpec{CleanApprovals: 3}},
+		Status: v1alpha1.GovernedServerStatus{
+			EndpointDigest: endpoint,
+			Tools: []v1alpha1.ToolStatus{
+				{Name: "get_invoice", ClassifiedTier: v1alpha1.TierRead, Digest: digestA},
+				{Name: "update_invoice", ClassifiedTier: v1alpha1.TierReversible, Digest: digestA},
+				{Name: "wipe_ledger", ClassifiedTier: v1alpha1.TierIrreversible, Digest: digestA},
+			},
+			Records: []v1alpha1.ToolRecord{
+				{Tool: "update_invoice", Digest: digestA, EndpointDigest: endpoint, Approved: 3},
+				{Tool: "wipe_ledger", Digest: digestA, EndpointDigest: endpoint, Approved: 10},
+			},
+		},
+	}
+	for _, edit := range edits {
+		edit(s)
+	}
+	return s
+}
+
+func policyOf(name string, spec v1alpha1.ToolPolicySpec) v1alpha1.ToolPolicy {
+	if spec.Targets == nil {
+		spec.Targets = []string{"billing"}
+	}
+	return v1alpha1.ToolPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("p-" + name), Generation: 1}, Spec: spec,
+	}
+}
+
+func promote(tool, digest string) v1alpha1.ToolPolicySpec {
+	return v1alpha1.ToolPolicySpec{Autonomy: []v1alpha1.AutonomyRule{{Tool: tool, Digest: digest, Mode: v1alpha1.ModeUnattended}}}
+}
+
+func tier(o v1alpha1.TierOverride) v1alpha1.ToolPolicySpec {
+	o.Reason = "reviewed"
+	return v1alpha1.ToolPolicySpec{Tiers: []v1alpha1.TierOverride{o}}
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	attended := v1alpha1.ToolPolicySpec{Autonomy: []v1alpha1.AutonomyRule{{Tool: "update_invoice", Mode: v1alpha1.ModeAttended}}}
+	record := func(r v1alpha1.ToolRecord) func(*v1alpha1.GovernedServer) {
+		return func(s *v1alpha1.GovernedServer) { r.Tool = "update_invoice"; s.Status.Records[0] = r }
+	}
+	tests := map[string]struct {
+		edit     func(*v1alpha1.GovernedServer)
+		policies []v1alpha1.ToolPolicySpec
+		facts    Facts
+		endpoint string
+		call     Call
+		want     Effect
+		reason   Reason
+		verbs    []string
+	}{
+		"a Read tool runs at once":                         {call: Call{"get_invoice", Fresh}, want: Allow, reason: ReasonReadTool},
+		"a Read tool runs on an unproven snapshot":         {call: Call{"get_invoice", Unproven}, want: Allow, reason: ReasonReadTool},
+		"a Read tool is refused on a stale snapshot":       {call: Call{"get_invoice", Stale}, want: Deny, reason: ReasonPolicyStale},
+		"a Reversible tool needs approval":                 {call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an Irreversible tool needs its own verb":          {call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a tool that discovery does not know is refused":   {call: Call{"get_secret", Fresh}, want: Deny, reason: ReasonToolUnknown},
+		"the zero call is refused":                         {call: Call{}, want: Deny, reason: ReasonToolUnknown},
+		"tools of another endpoint are unknown":            {endpoint: "sha256:e1", call: Call{"get_invoice", Fresh}, want: Deny, reason: ReasonToolUnknown},
+		"a promotion with a clean record runs unattended":  {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: Allow, reason: ReasonUnattended},
+		"an unattended effect needs a proof of freshness":  {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Unproven}, want: Deny, reason: ReasonPolicyStale},
+		"a promotion of another digest does nothing":       {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestB)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"the ceiling: a promoted Irreversible tool waits":  {policies: []v1alpha1.ToolPolicySpec{promote("wipe_ledger", digestA)}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"Attended beats Unattended":                        {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA), attended}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"a denial that the gateway saw disqualifies":       {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Denied: map[string]bool{"update_invoice": true}}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an open Ambiguous request suspends autonomy":      {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Ambiguous: map[string]bool{"update_invoice": true}}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an old denial outweighs any number of approvals":  {edit: record(v1alpha1.ToolRecord{Digest: digestA, EndpointDigest: endpoint, Approved: 30, Denied: 1}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"a record of another digest is not clean":          {edit: record(v1alpha1.ToolRecord{Digest: digestB, EndpointDigest: endpoint, Approved: 30}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"a record of another endpoint is not clean":        {edit: record(v1alpha1.ToolRecord{Digest: digestA, EndpointDigest: "sha256:e9", Approved: 30}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an empty record is not clean":                     {edit: func(s *v1alpha1.GovernedServer) { s.Status.Records = nil }, policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"zero cleanApprovals still means one":              {edit: func(s *v1alpha1.GovernedServer) { s.Spec.Autonomy.CleanApprovals = 0; s.Status.Records[0].Approved = 0 }, policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"minimumTier gates a tool that is named as a read": {edit: func(s *v1alpha1.GovernedServer) { s.Spec.Classification.MinimumTier = v1alpha1.TierReversible }, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"a glob raises":                                 {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tools: []string{"get_*"}, Tier: v1alpha1.TierIrreversible})}, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a glob does not lower":                         {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tools: []string{"*"}, Tier: v1alpha1.TierRead})}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"tool and digest lower":                         {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierReversible})}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an override of another digest does not lower":  {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestB, Tier: v1alpha1.TierReversible})}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"an override of another digest still raises":    {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "get_invoice", Digest: digestB, Tier: v1alpha1.TierReversible})}, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"of two overrides the strictest holds":          {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}), tier(v1alpha1.TierOverride{Tools: []string{"wipe*"}, Tier: v1alpha1.TierIrreversible})}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a tier word that nobody knows is Irreversible": {edit: func(s *v1alpha1.GovernedServer) { s.Status.Tools[0].ClassifiedTier = "Harmless" }, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a drifted Read tool is as strict as can be":    {facts: Facts{Drifted: map[string]bool{"get_invoice": true}}, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"drift takes autonomy":                          {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Drifted: map[string]bool{"update_invoice": true}}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a policy of another server takes no part":      {policies: []v1alpha1.ToolPolicySpec{{Targets: []string{"other"}, Autonomy: promote("update_invoice", digestA).Autonomy}}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server()
+			if tc.edit != nil {
+				tc.edit(s)
+			}
+			var policies []v1alpha1.ToolPolicy
+			for i, spec := range tc.policies {
+				policies = append(policies, policyOf(fmt.Sprint("p", i), spec))
+			}
+			at := endpoint
+			if tc.endpoint != "" {
+				at = tc.endpoint
+			}
+			got := Compile(s, policies, at, tc.facts).Decide(tc.call)
+			if got.Effect != tc.want || got.Reason != tc.reason {
+				t.Errorf("Decide: got %v because %s, want %v because %s", got.Effect, got.Reason, tc.want, tc.reason)
+			}
+			if diff := cmp.Diff(tc.verbs, got.Verbs); diff != "" {
+				t.Errorf("verbs (-want +got):\n%s", diff)
+			}
+			if (got.Effect == RequireApproval) != (got.RequiredApprovals == 1) {
+				t.Errorf("requiredApprovals: got %d with %v", got.RequiredApprovals, got.Effect)
+			}
+		})
+	}
+}
+
+func TestMatch(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		glob, name string
+		want       bool
+	}{
+		{"*", "", true}, {"*", "repo/delete.v2", true}, {"repo/*", "repo/delete.v2", true}, {"repo/*", "repos/x", false},
+		{"Delete_*", "delete_x", false}, {"delete_*", "delete_x", true}, {"delete_?", "delete_x", true},
+		{"delete_?", "delete_", false}, {"delete_?", "delete_xy", false}, {"?", "é", true}, {"a*b*c", "axxbyyc", true},
+		{"a*b*c", "axxbyy", false}, {"*_invoice", "send_invoice", true}, {"", "", true}, {"", "a", false},
+		{"get_[ab]", "get_a", false}, {"**", "x", true}, {"*a", "aaa", true}, {"a*a", "a", false},
+	}
+	for _, tc := range tests {
+		if got := Match(tc.glob, tc.name); got != tc.want {
+			t.Errorf("Match(%q, %q): got %v, want %v", tc.glob, tc.name, got, tc.want)
+		}
+	}
+}
+
+func FuzzMatch(f *testing.F) {
+	f.Add("a*b?c", "aXbYc")
+	f.Fuzz(func(t *testing.T, glob, name string) {
+		if Match(name, name) != true && !slices.Contains([]byte(name), '*') && !slices.Contains([]byte(name), '?') {
+			t.Errorf("a name without wildcards does not match itself: %q", name)
+		}
+		if Match(glob, name) && !Match("*"+glob, name) {
+			t.Errorf("widening %q lost %q", glob, name)
+		}
+	})
+}
+
+// The generators below draw from few names and digests, so that entries hit tools often.
+
+func drawPolicy(t *rapid.T, name string) v1alpha1.ToolPolicy {
+	tool := rapid.SampledFrom([]string{"get_invoice", "update_invoice", "wipe_ledger", "unheard_of"})
+	digest := rapid.SampledFrom([]string{digestA, digestB})
+	spec := v1alpha1.ToolPolicySpec{}
+	for range rapid.IntRange(0, 3).Draw(t, "tiers") {
+		o := v1alpha1.TierOverride{Reason: "r", Tier: rapid.SampledFrom([]v1alpha1.Tier{v1alpha1.TierRead, v1alpha1.TierReversible, v1alpha1.TierIrreversible, "", "Odd"}).Draw(t, "tier")}
+		if rapid.Bool().Draw(t, "glob") {
+			o.Tools = []string{rapid.SampledFrom([]string{"*", "get_*", "*_invoice", "wipe?ledger", "["}).Draw(t, "glob")}
+		} else {
+			o.Tool, o.Digest = tool.Draw(t, "tool"), digest.Draw(t, "digest")
+		}
+		spec.Tiers = append(spec.Tiers, o)
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "autonomy") {
+		spec.Autonomy = append(spec.Autonomy, v1alpha1.AutonomyRule{Tool: tool.Draw(t, "tool"), Digest: digest.Draw(t, "digest"),
+			Mode: rapid.SampledFrom([]v1alpha1.AutonomyMode{v1alpha1.ModeUnattended, v1alpha1.ModeUnattended, v1alpha1.ModeAttended, "", "Odd"}).Draw(t, "mode")})
+	}
+	return policyOf(name, spec)
+}
+
+func drawServer(t *rapid.T) *v1alpha1.GovernedServer {
+	return server(func(s *v1alpha1.GovernedServer) {
+		s.Spec.Autonomy.CleanApprovals = rapid.Int32Range(-1, 5).Draw(t, "clean")
+		s.Spec.Classification.MinimumTier = rapid.SampledFrom([]v1alpha1.Tier{"", v1alpha1.TierRead, v1alpha1.TierReversible, v1alpha1.TierIrreversible}).Draw(t, "minimum")
+		for i := range s.Status.Records {
+			s.Status.Records[i].Approved = rapid.Int32Range(0, 6).Draw(t, "approved")
+			s.Status.Records[i].Denied = rapid.Int32Range(0, 1).Draw(t, "denied")
+			s.Status.Records[i].Digest = rapid.SampledFrom([]string{digestA, digestA, digestB, ""}).Draw(t, "digest")
+		}
+	})
+}
+
+func drawCall(t *rapid.T) Call {
+	return Call{
+		Tool:      rapid.SampledFrom([]string{"get_invoice", "update_invoice", "wipe_ledger", "unheard_of", ""}).Draw(t, "tool"),
+		Freshness: rapid.SampledFrom([]Freshness{Stale, Unproven, Fresh, 9}).Draw(t, "freshness"),
+	}
+}
+
+func drawPolicies(t *rapid.T) []v1alpha1.ToolPolicy {
+	var all []v1alpha1.ToolPolicy
+	for i := range rapid.IntRange(0, 4).Draw(t, "policies") {
+		all = append(all, drawPolicy(t, fmt.Sprint("p", i)))
+	}
+	return all
+}
+
+func TestLawOrderOfPoliciesNeverMatters(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
+		want := Compile(s, policies, endpoint, Facts{}).Decide(call)
+		shuffled := slices.Clone(policies)
+		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		if diff := cmp.Diff(want, Compile(s, shuffled, endpoint, Facts{}).Decide(call)); diff != "" {
+			t.Fatalf("verdict by order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestLawRaisingAndAttendingNeverAllowMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
+		strict := drawPolicy(t, "strict")
+		for i := range strict.Spec.Autonomy {
+			strict.Spec.Autonomy[i].Mode = v1alpha1.ModeAttended
+		}
+		strict.Spec.Tiers = slices.DeleteFunc(strict.Spec.Tiers, func(o v1alpha1.TierOverride) bool { return o.Tier != v1alpha1.TierIrreversible })
+		before := Compile(s, policies, endpoint, Facts{}).Decide(call)
+		after := Compile(s, append(slices.Clone(policies), strict), endpoint, Facts{}).Decide(call)
+		if after.Effect > before.Effect {
+			t.Fatalf("a strict policy widened %v to %v", before.Effect, after.Effect)
+		}
+	})
+}
+
+func TestLawWhatTheGatewaySawNeverAllowsMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
+		seen := func(name string) map[string]bool {
+			if rapid.Bool().Draw(t, name) {
+				return map[string]bool{call.Tool: true}
+			}
+			return nil
+		}
+		facts := Facts{Denied: seen("denied"), Ambiguous: seen("ambiguous"), Drifted: seen("drifted")}
+		before := Compile(s, policies, endpoint, Facts{}).Decide(call)
+		after := Compile(s, policies, endpoint, facts).Decide(call)
+		if after.Effect > before.Effect {
+			t.Fatalf("facts %v widened %v to %v", facts, before.Effect, after.Effect)
+		}
+	})
+}
+
+func TestLawCeiling(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		got := Compile(drawServer(t), drawPolicies(t), endpoint, Facts{}).Decide(drawCall(t))
+		if got.Effect == Allow && got.Tier != v1alpha1.TierRead && got.Tier != v1alpha1.TierReversible {
+			t.Fatalf("an %s tool was allowed: %+v", got.Tier, got)
+		}
+		if got.Effect == Allow && got.Tier == v1alpha1.TierReversible && (got.Tool.Record.Denied > 0 || got.Tool.Record.Approved < 1) {
+			t.Fatalf("a tool ran unattended on this record: %+v", got.Tool.Record)
+		}
+	})
+}
+
+func TestNotInForceSaysWhy(t *testing.T) {
+	t.Parallel()
+	p := policyOf("p", v1alpha1.ToolPolicySpec{
+		Tiers: []v1alpha1.TierOverride{
+			{Tools: []string{"get_*"}, Tier: v1alpha1.TierReversible, Reason: "r"},
+			{Tools: []string{"wipe*"}, Tier: v1alpha1.TierRead, Reason: "r"},
+			{Tool: "wipe_ledger", Digest: digestB, Tier: v1alpha1.TierReversible, Reason: "r"},
+			{Tool: "no_such", Digest: digestB, Tier: v1alpha1.TierReversible, Reason: "r"},
+		},
+		Autonomy: []v1alpha1.AutonomyRule{
+			{Tool: "update_invoice", Digest: digestA, Mode: v1alpha1.ModeUnattended},
+			{Tool: "wipe_ledger", Digest: digestA, Mode: v1alpha1.ModeUnattended},
+			{Tool: "update_invoice", Digest: digestB, Mode: v1alpha1.ModeUnattended},
+			{Tool: "no_such", Digest: digestB, Mode: v1alpha1.ModeUnattended},
+		},
+	})
+	var got []string
+	for _, line := range Compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).NotInForce(&p) {
+		got = append(got, line.Field+" "+line.Reason)
+	}
+	want := []string{
+		"spec.tiers[1] NeedsDigest", "spec.tiers[2] DigestDiffers", "spec.tiers[3] ToolUnknown",
+		"spec.autonomy[1] Irreversible", "spec.autonomy[2] DigestDiffers", "spec.autonomy[3] ToolUnknown",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+func TestRevisionFollowsWhatTakesPart(t *testing.T) {
+	t.Parallel()
+	p, other := policyOf("p", promote("update_invoice", digestA)), policyOf("o", v1alpha1.ToolPolicySpec{Targets: []string{"other"}})
+	base := Compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision
+	if got := Compile(server(), []v1alpha1.ToolPolicy{other, p}, endpoint, Facts{}).Revision; got != base {
+		t.Error("a policy of another server changed the revision")
+	}
+	p.Generation++
+	if got := Compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision; got == base {
+		t.Error("a new generation of a policy did not change the revision")
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	s := Compile(server(), []v1alpha1.ToolPolicy{policyOf("p", promote("update_invoice", digestA))}, endpoint, Facts{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.Decide(Call{Tool: "update_invoice", Freshness: Fresh}).Effect != Allow {
+			b.Fatal("not allowed")
+		}
+	}
+}
