@@ -51,7 +51,7 @@ type Freshness int
 const (
 	// Stale: too old for anything.
 	Stale Freshness = iota
-	// Unproven: good for reads; nothing proves that a revocation would have been seen.
+	// Unproven: good for reads; nothing proves that a revocation, or a rule that gates, would have been seen.
 	Unproven
 	// Fresh: a revocation would have been seen.
 	Fresh
@@ -90,7 +90,7 @@ func (s *Server) Decide(call Call) Decision {
 		return Decision{Effect: Deny, Reason: ReasonToolUnknown, Revision: s.Revision}
 	}
 	d := c.decision
-	if call.Freshness == Stale || (d.Reason == ReasonUnattended && call.Freshness != Fresh) {
+	if call.Freshness != Fresh && (call.Freshness != Unproven || d.Reason != ReasonReadTool) {
 		d.Effect, d.Reason, d.RequiredApprovals, d.Verbs = Deny, ReasonPolicyStale, 0, nil
 	}
 	return d

@@ -90,6 +90,7 @@ func TestDecide(t *testing.T) {
 		"the zero call is refused":                         {call: Call{}, want: Deny, reason: ReasonToolUnknown},
 		"tools of another endpoint are unknown":            {endpoint: "sha256:e1", call: Call{"get_invoice", Fresh}, want: Deny, reason: ReasonToolUnknown},
 		"a promotion with a clean record runs unattended":  {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: Allow, reason: ReasonUnattended},
+		"a gated call needs a proof of freshness":          {call: Call{"update_invoice", Unproven}, want: Deny, reason: ReasonPolicyStale},
 		"an unattended effect needs a proof of freshness":  {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Unproven}, want: Deny, reason: ReasonPolicyStale},
 		"a promotion of another digest does nothing":       {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestB)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
 		"the ceiling: a promoted Irreversible tool waits":  {policies: []v1alpha1.ToolPolicySpec{promote("wipe_ledger", digestA)}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
