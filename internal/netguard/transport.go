@@ -1,0 +1,95 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package netguard
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+const (
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 90 * time.Second
+	// idlePerHost is well above net/http's two, which opens a new connection for most calls of a busy server.
+	idlePerHost = 64
+	// maxResponseHeader bounds the headers of an answer, in bytes.
+	maxResponseHeader = 64 << 10
+)
+
+// DialContext connects by TCP to an address that the policy allows. The check is made on the very address that is
+// dialled, after names were resolved, so that no notation, no name and no answer that changes between check and use
+// leads elsewhere.
+func (p Policy) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6":
+	default:
+		return nil, fmt.Errorf("dial by %s: %w", network, ErrForbidden)
+	}
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		if addr, err := netip.ParseAddr(host); err == nil {
+			if err := p.Check(addr); err != nil {
+				return nil, err
+			}
+		}
+	}
+	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: p.control}
+	return dialer.DialContext(ctx, network, address)
+}
+
+// control runs on every single address that is about to be connected to; what it cannot read it refuses.
+func (p Policy) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	resolved, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &ForbiddenError{Class: Unspecified}
+	}
+	return p.Check(resolved.Addr())
+}
+
+// Transport returns a transport of its own pool that dials through the policy. It uses no proxy, since a proxy would
+// dial in its place, and asks for no compression, since what passes must stay as it is. tlsConfig may be nil.
+func (p Policy) Transport(tlsConfig *tls.Config) *http.Transport {
+	return &http.Transport{
+		DialContext:            p.DialContext,
+		TLSClientConfig:        tlsConfig,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		MaxIdleConnsPerHost:    idlePerHost,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxResponseHeader,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+	}
+}
+
+// NoRedirect is for http.Client.CheckRedirect: the redirect itself is the answer.
+func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// ParsePrefixes reads a list of CIDR blocks or single addresses, as the flag --allow-address takes them.
+func ParsePrefixes(values []string) ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, value := range values {
+		prefix, err := netip.ParsePrefix(value)
+		if err != nil {
+			addr, addrErr := netip.ParseAddr(value)
+			if addrErr != nil {
+				return nil, fmt.Errorf("%q is neither a CIDR block nor an address", value)
+			}
+			prefix = netip.PrefixFrom(addr.Unmap().WithZone(""), addr.Unmap().BitLen())
+		}
+		if prefix != prefix.Masked() {
+			return nil, fmt.Errorf("%q has bits set after its prefix; write %s", value, prefix.Masked())
+		}
+		if prefix.Addr().Is4In6() {
+			return nil, fmt.Errorf("%q is an IPv4 block in IPv6 notation; write it as IPv4", value)
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, nil
+}
