@@ -1,0 +1,202 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package classify
+
+import (
+	"slices"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+// name is a tool's name split into words, and which of them are verbs.
+type name struct {
+	tokens []token
+	// head is the read verb that says what the tool does, -1 if there is none.
+	head int
+	// effects are the verbs with effects, in order.
+	effects []int
+}
+
+// proof is what a name shows of a tool.
+type proof struct {
+	tier v1alpha1.Tier
+	// word is the evidence; empty when the name shows nothing.
+	word string
+	// why completes the sentence that begins with the word.
+	why string
+	// storing is set when every verb only keeps what it is given.
+	storing bool
+}
+
+// parse finds the verbs of a name. prefix is the first word that the tools of
+// the server share, or empty.
+func parse(split []string, prefix string) name {
+	n := name{head: -1}
+	for _, word := range split {
+		n.tokens = append(n.tokens, tokenOf(word))
+	}
+	n.head = slices.IndexFunc(n.indices(), func(i int) bool { return n.isHead(i, prefix) })
+	for i, t := range n.tokens {
+		if n.isVerbWithEffects(i, t, prefix) {
+			n.effects = append(n.effects, i)
+		}
+	}
+	return n
+}
+
+func (n name) indices() []int {
+	all := make([]int, len(n.tokens))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// isHead tells whether the word at i is a read verb where a verb stands: first,
+// last, or behind words that are no verbs.
+func (n name) isHead(i int, prefix string) bool {
+	t, last := n.tokens[i], len(n.tokens)-1
+	if !isRead(t.verb) || t.form == participle {
+		return false
+	}
+	switch {
+	case n.actsOn(i):
+		return false
+	case i == 0 || i == last:
+		return true
+	case readVerbs[t.verb]:
+		return !slices.ContainsFunc(n.tokens[:i], func(t token) bool {
+			return isEffect(t.verb) && !mostlyNouns[t.verb] && !isPluralNoun(t)
+		})
+	default:
+		return i == 1 && n.tokens[0].text == prefix
+	}
+}
+
+// actsOn tells whether a read verb has effects on what follows it: check in, extract archive.
+func (n name) actsOn(i int) bool {
+	return i < len(n.tokens)-1 && effectsOf[n.tokens[i].verb][n.tokens[i+1].text]
+}
+
+// isVerbWithEffects tells whether the word at i does something, rather than
+// naming what is read or acted upon.
+func (n name) isVerbWithEffects(i int, t token, prefix string) bool {
+	if n.actsOn(i) {
+		return true
+	}
+	if !isEffect(t.verb) {
+		return false
+	}
+	if !isHomograph(t.verb) {
+		return t.form != participle || n.head < 0 || n.joined(n.head, i)
+	}
+	switch {
+	case isPluralNoun(t):
+		return false
+	case i == 0 && t.text == prefix && len(n.tokens) > 1 && mostlyNouns[t.verb]:
+		return false
+	case facts[t.text] && i > 0 && len(n.effects) == 0:
+		return false
+	case n.head < 0 && i == len(n.tokens)-1 && n.onlyNounsBefore():
+		return true
+	case n.head >= 0 && n.head < i || len(n.effects) > 0:
+		lead := n.head
+		if len(n.effects) > 0 && (lead < 0 || lead > i || n.effects[0] < lead) {
+			lead = n.effects[0]
+		}
+		return n.joined(lead, i)
+	case n.head > i:
+		return !neverNouns[n.tokens[n.head].verb] && !mostlyNouns[t.verb] && t.form != participle
+	default:
+		last := len(n.tokens) - 1
+		return !facts[n.tokens[last].text] || i == 0 && !mostlyNouns[t.verb] || 0 < i && i < last && !mostlyNouns[t.verb]
+	}
+}
+
+// onlyNounsBefore tells whether the verbs found so far may all be nouns: in
+// order_refund the last word is the verb.
+func (n name) onlyNounsBefore() bool {
+	return !slices.ContainsFunc(n.effects, func(i int) bool { return !mostlyNouns[n.tokens[i].verb] })
+}
+
+// isPluralNoun tells whether the word is the plural of a noun that is a verb too: messages, refunds.
+func isPluralNoun(t token) bool { return t.form == plural && isHomograph(t.verb) }
+
+// joined tells whether a conjunction between a verb and the word at i makes that a verb too.
+func (n name) joined(verb, i int) bool {
+	from, to := min(verb, i), max(verb, i)
+	return slices.ContainsFunc(n.tokens[from:to], func(t token) bool { return joins[t.text] })
+}
+
+// object returns the words that the verb at i acts upon: those behind it up to a
+// preposition, or those before it when it stands last.
+func (n name) object(i int) []string {
+	span := n.tokens[i+1:]
+	if end := slices.IndexFunc(span, func(t token) bool { return prepositions[t.text] || joins[t.text] }); end >= 0 {
+		span = span[:end]
+	}
+	if i == len(n.tokens)-1 {
+		span = n.tokens[:i]
+	}
+	var object []string
+	for _, t := range span {
+		if !fillers[t.text] && !isNumber(t.text) {
+			object = append(object, t.text)
+		}
+	}
+	return object
+}
+
+func isNumber(word string) bool { return word[0] >= '0' && word[0] <= '9' }
+
+// judge weighs the verbs of a name: the most dangerous decides, Read needs proof.
+func (n name) judge() proof {
+	worst := proof{storing: len(n.effects) > 0}
+	for _, i := range n.effects {
+		found := n.effect(i)
+		found.storing = worst.storing && storing[n.tokens[i].verb]
+		if worst.word != "" && !found.tier.StricterThan(worst.tier) {
+			worst.storing = found.storing
+			continue
+		}
+		worst = found
+	}
+	if worst.word != "" {
+		return worst
+	}
+	if n.head >= 0 {
+		return n.read(n.head)
+	}
+	return n.withoutVerb()
+}
+
+// read judges a name whose only verb reads.
+func (n name) read(i int) proof {
+	t := n.tokens[i]
+	if t.verb == "query" {
+		for _, word := range n.object(i) {
+			if languages[word] {
+				return proof{tier: v1alpha1.TierIrreversible, word: word, why: "takes free code"}
+			}
+		}
+	}
+	return proof{tier: v1alpha1.TierRead, word: t.text, why: "reads, and no other word of the name has effects"}
+}
+
+// withoutVerb judges a name of nouns only.
+func (n name) withoutVerb() proof {
+	if len(n.tokens) == 0 {
+		return proof{tier: v1alpha1.TierReversible}
+	}
+	last := n.tokens[len(n.tokens)-1].text
+	if facts[last] {
+		return proof{tier: v1alpha1.TierRead, word: last, why: "names what is told, and no word of the name has effects"}
+	}
+	for _, t := range n.tokens {
+		if languages[t.text] || shells[t.text] {
+			return proof{tier: v1alpha1.TierIrreversible, word: t.text, why: "takes free code or commands"}
+		}
+	}
+	return proof{tier: v1alpha1.TierReversible}
+}
