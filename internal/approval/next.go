@@ -1,0 +1,110 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package approval asks people about calls, on ApprovalRequest objects, and spends what they answer; it never decides
+// whether a call needs a person.
+package approval
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+// Step is what a gated call does next. The zero value refuses.
+type Step int
+
+const (
+	// Refuse answers the call with the state of the request that stands in its way.
+	Refuse Step = iota
+	// Ask opens a new request.
+	Ask
+	// Hold waits for the end of a request that is already open or runs.
+	Hold
+	// Use spends an approval.
+	Use
+)
+
+// Next says what a call does that meets these requests, all of them of its own action. Attempt is that of a new
+// request. It is pure; what it says of the latest request is checked again, live, when the approval is spent.
+func Next(same []*v1alpha1.ApprovalRequest, now time.Time) (step Step, request *v1alpha1.ApprovalRequest, attempt int32) {
+	attempt = 1
+	for _, r := range same {
+		attempt = max(attempt, r.Spec.Attempt+1)
+		switch r.CurrentPhase() {
+		case v1alpha1.PhaseAmbiguous:
+			return Refuse, r, 0
+		case v1alpha1.PhaseExecuting:
+			return Hold, r, 0
+		case v1alpha1.PhaseDenied:
+			if now.Before(r.ExpiresAt()) {
+				return Refuse, r, 0
+			}
+		}
+	}
+	latest := Latest(same)
+	if latest == nil {
+		return Ask, nil, attempt
+	}
+	switch latest.CurrentPhase() {
+	case v1alpha1.PhasePending:
+		if now.Before(latest.ExpiresAt()) {
+			return Hold, latest, 0
+		}
+	case v1alpha1.PhaseApproved:
+		if now.Before(latest.ExpiresAt()) {
+			return Use, latest, 0
+		}
+		// The manager is about to write Expired; until it does, the caller learns it from here.
+		return Refuse, latest, 0
+	}
+	return Ask, latest, attempt
+}
+
+// Latest returns the request with the highest attempt, nil without any.
+func Latest(requests []*v1alpha1.ApprovalRequest) *v1alpha1.ApprovalRequest {
+	if len(requests) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(requests, func(a, b *v1alpha1.ApprovalRequest) int { return int(a.Spec.Attempt - b.Spec.Attempt) })
+}
+
+// Bound returns the part of a spec that must be what the gateway would have written itself when an approval is
+// spent: everything that gives the action its meaning, and everything that the person saw of it.
+func Bound(s v1alpha1.ApprovalRequestSpec) v1alpha1.ApprovalRequestSpec {
+	return v1alpha1.ApprovalRequestSpec{
+		ServerRef: s.ServerRef, EndpointDigest: s.EndpointDigest, Tool: s.Tool, ToolDigest: s.ToolDigest,
+		Arguments: s.Arguments, ArgumentsSize: s.ArgumentsSize, ActionHash: s.ActionHash, BlastRadius: s.BlastRadius,
+		Requester: v1alpha1.Requester{Username: s.Requester.Username},
+	}
+}
+
+// Stricter tells whether the policy now asks for more than it did when the request was made.
+func Stricter(now, then v1alpha1.ApprovalRequestSpec) bool {
+	if now.Tier.StricterThan(then.Tier) || now.RequiredApprovals > then.RequiredApprovals {
+		return true
+	}
+	return slices.ContainsFunc(now.ApproveVerbs, func(verb string) bool { return !slices.Contains(then.ApproveVerbs, verb) })
+}
+
+// Outdated tells whether an open request was made for another definition of the tool, or another endpoint, than the
+// one that a call would meet now.
+func Outdated(r *v1alpha1.ApprovalRequest, now v1alpha1.ApprovalRequestSpec) bool {
+	if phase := r.CurrentPhase(); phase != v1alpha1.PhasePending && phase != v1alpha1.PhaseApproved {
+		return false
+	}
+	return r.Spec.Tool == now.Tool && (r.Spec.ToolDigest != now.ToolDigest || r.Spec.EndpointDigest != now.EndpointDigest)
+}
+
+// Settled returns the phase that an outcome of the call puts the request into.
+func Settled(outcome v1alpha1.ExecutionOutcome) v1alpha1.Phase {
+	switch outcome {
+	case v1alpha1.OutcomeSucceeded:
+		return v1alpha1.PhaseSucceeded
+	case v1alpha1.OutcomeToolError, v1alpha1.OutcomeNotSent, v1alpha1.OutcomeRejected:
+		return v1alpha1.PhaseFailed
+	default:
+		return v1alpha1.PhaseAmbiguous
+	}
+}

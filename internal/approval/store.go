@@ -1,0 +1,196 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+// maxAttempts bounds the search for a free name; each attempt that is taken by another action costs one read.
+const maxAttempts = 64
+
+var (
+	// ErrTaken: another call spent the approval, or its request moved on; read it again.
+	ErrTaken = errors.New("the approval was taken")
+	// ErrGone: the request was deleted.
+	ErrGone = errors.New("the request is gone")
+	// ErrNoName: too many names in a row belong to other actions.
+	ErrNoName = errors.New("no free name for the request")
+)
+
+// Store keeps requests on the Kubernetes API.
+type Store struct {
+	// Client writes, and reads live: never from a cache.
+	Client client.Client
+	// Clock stamps execution.
+	Clock clock.PassiveClock
+	// Gateway names this gateway in execution.
+	Gateway string
+	// NewClaim returns a random value that nobody else can have.
+	NewClaim func() string
+}
+
+// Create opens the request that spec describes, or returns the open one that is already there under its name. A name
+// that holds another action, or an ended request, gives way to the next attempt.
+func (s *Store) Create(ctx context.Context, namespace string, spec v1alpha1.ApprovalRequestSpec, name func(attempt int32) string) (*v1alpha1.ApprovalRequest, error) {
+	first := max(spec.Attempt, 1)
+	for attempt := first; attempt < first+maxAttempts; attempt++ {
+		spec.Attempt = attempt
+		request := &v1alpha1.ApprovalRequest{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name(attempt), Labels: map[string]string{v1alpha1.ServerLabel: spec.ServerRef.Name},
+			},
+			Spec: spec,
+		}
+		err := s.Client.Create(ctx, request)
+		if err == nil {
+			return request, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("create approval request: %w", err)
+		}
+		existing, err := s.Get(ctx, client.ObjectKeyFromObject(request))
+		if errors.Is(err, ErrGone) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		phase := existing.CurrentPhase()
+		if existing.Spec.ActionHash == spec.ActionHash && (phase == v1alpha1.PhasePending || phase == v1alpha1.PhaseApproved || phase == v1alpha1.PhaseExecuting) {
+			return existing, nil
+		}
+	}
+	return nil, ErrNoName
+}
+
+// Get reads a request live. It returns ErrGone when there is none.
+func (s *Store) Get(ctx context.Context, key types.NamespacedName) (*v1alpha1.ApprovalRequest, error) {
+	request := &v1alpha1.ApprovalRequest{}
+	err := s.Client.Get(ctx, key, request)
+	if apierrors.IsNotFound(err) {
+		return nil, ErrGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read approval request: %w", err)
+	}
+	return request, nil
+}
+
+// Claim spends an approval: it moves the request to Executing by an update of exactly the version that was judged,
+// before the first byte of the call leaves. When the answer to that update is unknown it reads back, and goes on only
+// if the claim is its own. It returns ErrTaken when the request is not what was judged any more.
+func (s *Store) Claim(ctx context.Context, judged *v1alpha1.ApprovalRequest, timeout time.Duration) (*v1alpha1.ApprovalRequest, error) {
+	claimed := judged.DeepCopy()
+	now := s.Clock.Now()
+	started, deadline := metav1.NewMicroTime(now), metav1.NewMicroTime(now.Add(timeout))
+	claimed.Status.Phase = v1alpha1.PhaseExecuting
+	claimed.Status.Execution = &v1alpha1.Execution{Gateway: s.Gateway, Claim: s.NewClaim(), StartedAt: &started, Deadline: &deadline}
+	claim := claimed.Status.Execution.Claim
+
+	err := s.Client.Status().Update(ctx, claimed)
+	if err == nil {
+		return claimed, nil
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		return nil, fmt.Errorf("claim approval request: %w", err)
+	}
+	// A conflict is an ordinary end too: client-go repeats an update by itself, and the repetition of one that had
+	// won is answered with a conflict.
+	stored, readErr := s.Get(ctx, client.ObjectKeyFromObject(judged))
+	if readErr != nil {
+		return nil, errors.Join(fmt.Errorf("claim approval request: %w", err), readErr)
+	}
+	if stored.UID == judged.UID && stored.Status.Execution != nil && stored.Status.Execution.Claim == claim {
+		return stored, nil
+	}
+	if apierrors.IsConflict(err) || stored.UID != judged.UID || stored.CurrentPhase() != v1alpha1.PhaseApproved {
+		return nil, ErrTaken
+	}
+	return nil, fmt.Errorf("claim approval request: %w", err)
+}
+
+// Result is what became of the call that spent an approval.
+type Result struct {
+	Outcome v1alpha1.ExecutionOutcome
+	// Digest is SHA-256 over the answer as it was received; empty without one.
+	Digest string
+	At     time.Time
+}
+
+// Finish records the outcome of a claimed request. It writes what is true also when the manager already called the
+// request Ambiguous, as long as the claim is its own and the outcome is definite, and does nothing when the outcome
+// already stands there. It returns ErrTaken when the request no longer bears the claim.
+func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, result Result) error {
+	current := claimed.DeepCopy()
+	for {
+		if current.UID != claimed.UID || current.Status.Execution == nil || current.Status.Execution.Claim != claimed.Status.Execution.Claim {
+			return ErrTaken
+		}
+		phase := Settled(result.Outcome)
+		if current.CurrentPhase() == phase {
+			return nil
+		}
+		if current.CurrentPhase() != v1alpha1.PhaseExecuting && current.CurrentPhase() != v1alpha1.PhaseAmbiguous {
+			return ErrTaken
+		}
+		at := metav1.NewMicroTime(result.At)
+		current.Status.Phase = phase
+		current.Status.Execution.FinishedAt = &at
+		current.Status.Execution.Outcome = result.Outcome
+		current.Status.Execution.ResultDigest = result.Digest
+		err := s.Client.Status().Update(ctx, current)
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return fmt.Errorf("record outcome: %w", err)
+		}
+		if current, err = s.Get(ctx, client.ObjectKeyFromObject(claimed)); err != nil {
+			return err
+		}
+	}
+}
+
+// Cancel ends an open request that can no longer be used. It does nothing when the request has ended or runs.
+func (s *Store) Cancel(ctx context.Context, request *v1alpha1.ApprovalRequest, reason v1alpha1.CancellationReason) error {
+	current := request.DeepCopy()
+	for {
+		phase := current.CurrentPhase()
+		if current.UID != request.UID || (phase != v1alpha1.PhasePending && phase != v1alpha1.PhaseApproved) {
+			return nil
+		}
+		current.Status.Phase = v1alpha1.PhaseCancelled
+		current.Status.Cancellation = &v1alpha1.Cancellation{Reason: reason}
+		err := s.Client.Status().Update(ctx, current)
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return fmt.Errorf("cancel approval request: %w", err)
+		}
+		if current, err = s.Get(ctx, client.ObjectKeyFromObject(request)); errors.Is(err, ErrGone) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// Same tells whether a stored request is bound to what the gateway would write now.
+func Same(stored, now v1alpha1.ApprovalRequestSpec) bool {
+	return equality.Semantic.DeepEqual(Bound(stored), Bound(now))
+}
