@@ -1,0 +1,224 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package receipt keeps the record of every decision on a call, one hash-chained JSON line each; it never holds
+// raw arguments or secrets, and never decides anything.
+package receipt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Schema names the fields of a line and the way it is hashed.
+const Schema = "tidewaiter.dev/receipt/v1"
+
+// Kind says what a receipt records.
+type Kind string
+
+const (
+	// KindOpened: a gateway opened its file; the first line of every chain, and one after each restart.
+	KindOpened Kind = "Opened"
+	// KindDecision: a call was decided. An Allow with a request's uid is written before the call leaves.
+	KindDecision Kind = "Decision"
+	// KindOutcome: a call that was allowed has ended; it shares the callID of its decision.
+	KindOutcome Kind = "Outcome"
+	// KindRecovered: something was lost or set aside before this line; reason says what.
+	KindRecovered Kind = "Recovered"
+)
+
+// Verdict is what was decided.
+type Verdict string
+
+const (
+	// VerdictAllow: the call may go on.
+	VerdictAllow Verdict = "Allow"
+	// VerdictRequireApproval: a person is asked.
+	VerdictRequireApproval Verdict = "RequireApproval"
+	// VerdictDeny: the call is refused.
+	VerdictDeny Verdict = "Deny"
+)
+
+// Receipt is one line of the record. The writer sets Schema, Seq, PrevHash, Chain, Gateway, Time and Hash.
+// The order of the fields is part of the schema: it is the order in which they are hashed.
+type Receipt struct {
+	Schema   string    `json:"schema"`
+	Seq      uint64    `json:"seq"`
+	PrevHash string    `json:"prevHash"`
+	Chain    string    `json:"chain"`
+	Gateway  string    `json:"gateway"`
+	Time     time.Time `json:"time"`
+	Kind     Kind      `json:"kind"`
+
+	// CallID is the same on the decision and the outcome of one call.
+	CallID         string `json:"callID,omitempty"`
+	Namespace      string `json:"namespace,omitempty"`
+	Server         string `json:"server,omitempty"`
+	ServerUID      string `json:"serverUID,omitempty"`
+	EndpointDigest string `json:"endpointDigest,omitempty"`
+	Tool           string `json:"tool,omitempty"`
+	ToolDigest     string `json:"toolDigest,omitempty"`
+	Tier           string `json:"tier,omitempty"`
+
+	Verdict Verdict `json:"verdict,omitempty"`
+	// Code is the stable word that the caller was given, Reason the sentence with it.
+	Code   string `json:"code,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// GatedBy is what decided: tier, or a policy and its entry.
+	GatedBy string `json:"gatedBy,omitempty"`
+	// Request is the name of the ApprovalRequest.
+	Request    string `json:"request,omitempty"`
+	RequestUID string `json:"requestUID,omitempty"`
+	// Requester is the username that the call counts for.
+	Requester   string `json:"requester,omitempty"`
+	ActionHash  string `json:"actionHash,omitempty"`
+	BlastRadius string `json:"blastRadius,omitempty"`
+	// ArgumentsSize is in bytes, as received.
+	ArgumentsSize  int64  `json:"argumentsSize,omitempty"`
+	PolicyRevision string `json:"policyRevision,omitempty"`
+
+	// Outcome is Succeeded, ToolError, NotSent, Rejected or Unclear.
+	Outcome      string        `json:"outcome,omitempty"`
+	ResultDigest string        `json:"resultDigest,omitempty"`
+	Duration     time.Duration `json:"durationNanos,omitempty"`
+
+	// Torn describes what a KindRecovered line set aside.
+	Torn *Torn `json:"torn,omitempty"`
+
+	Hash string `json:"hash"`
+}
+
+// Torn is an unfinished last line that was set aside.
+type Torn struct {
+	// File that holds it, beside the receipts.
+	File string `json:"file"`
+	// Bytes is its length.
+	Bytes int64 `json:"bytes"`
+	// Digest is its SHA-256.
+	Digest string `json:"digest"`
+}
+
+// dispatches tells whether the receipt stands for a call that leaves on the strength of a request.
+func (r *Receipt) dispatches() bool {
+	return r.Kind == KindDecision && r.Verdict == VerdictAllow && r.RequestUID != ""
+}
+
+const (
+	// maxText bounds a text that others choose, in bytes: a name of a megabyte must not keep its refusal off the record.
+	maxText = 1024
+	// keptText is how much of a longer text stays.
+	keptText = 256
+)
+
+// clip shortens every text that could be longer than a line should be; what is cut stays provable by its digest.
+func (r *Receipt) clip() {
+	for _, text := range []*string{
+		&r.CallID, &r.Namespace, &r.Server, &r.ServerUID, &r.EndpointDigest, &r.Tool, &r.ToolDigest, &r.Tier, &r.Code,
+		&r.Reason, &r.GatedBy, &r.Request, &r.RequestUID, &r.Requester, &r.ActionHash, &r.BlastRadius,
+		&r.PolicyRevision, &r.Outcome, &r.ResultDigest,
+	} {
+		if len(*text) > maxText {
+			*text = fmt.Sprintf("%s… (%d bytes, %s)", (*text)[:keptText], len(*text), digest([]byte(*text)))
+		}
+	}
+}
+
+// link is the place of one line in its chain.
+type link struct {
+	seq  uint64
+	hash string
+}
+
+// genesis is the prevHash of the first line: it binds the chain to its gateway.
+func genesis(gateway, chain string) string {
+	return digest([]byte(Schema + "\n" + gateway + "\n" + chain))
+}
+
+// chainTo gives r its place after prev and returns the line, line feed included. The hash covers the line up to,
+// and not including, `,"hash":`.
+func (r *Receipt) chainTo(prev link) ([]byte, error) {
+	r.Schema, r.Seq, r.PrevHash, r.Hash = Schema, prev.seq+1, prev.hash, ""
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode receipt: %w", err)
+	}
+	body := escape(bytes.TrimSuffix(text, []byte(hashField+`"}`)))
+	r.Hash = digest(body)
+	return fmt.Appendf(body, "%s%s\"}\n", hashField, r.Hash), nil
+}
+
+const (
+	seqField  = `{"schema":"` + Schema + `","seq":`
+	prevField = `,"prevHash":"`
+	hashField = `,"hash":"`
+	// digestLength is that of "sha256:" and 64 digits.
+	digestLength = 71
+)
+
+// envelope is what one line says of its own place.
+type envelope struct {
+	seq      uint64
+	prevHash string
+	hash     string
+	// intact: the line fits its own hash.
+	intact bool
+}
+
+// parseEnvelope reads the place of a line (without its line feed); ok is false if it is no receipt of this schema.
+func parseEnvelope(line []byte) (e envelope, ok bool) {
+	rest, ok := bytes.CutPrefix(line, []byte(seqField))
+	if !ok {
+		return envelope{}, false
+	}
+	digits, rest, ok := bytes.Cut(rest, []byte(prevField))
+	if !ok || len(digits) > 1 && digits[0] == '0' {
+		return envelope{}, false
+	}
+	seq, err := strconv.ParseUint(string(digits), 10, 64)
+	if err != nil || len(rest) < digestLength {
+		return envelope{}, false
+	}
+	split := len(line) - len(hashField) - digestLength - len(`"}`)
+	if split < len(seqField) {
+		return envelope{}, false
+	}
+	tail, ok := bytes.CutPrefix(line[split:], []byte(hashField))
+	if !ok || !bytes.HasSuffix(tail, []byte(`"}`)) {
+		return envelope{}, false
+	}
+	e = envelope{seq: seq, prevHash: string(rest[:digestLength]), hash: string(tail[:digestLength])}
+	e.intact = e.hash == digest(line[:split])
+	return e, true
+}
+
+// escape writes what could break a line or deceive its reader (controls, bidirectional marks, zero-width and other
+// invisible characters) as \u escapes, which mean the same in JSON.
+func escape(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, size := utf8.DecodeRune(text)
+		switch {
+		case unicode.IsPrint(r):
+			out = append(out, text[:size]...)
+		case r > 0xffff:
+			high, low := (r-0x10000)>>10+0xd800, (r-0x10000)&0x3ff+0xdc00
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		text = text[size:]
+	}
+	return out
+}
+
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
