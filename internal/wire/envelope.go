@@ -1,0 +1,144 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"strings"
+	"unicode"
+
+	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+)
+
+// envelope holds the members of a JSON-RPC message.
+type envelope struct {
+	jsonrpc, id, method, params, result, err strictjson.Value
+	// unknown is the name of a member that is none of these.
+	unknown string
+}
+
+// readEnvelope reads the members of a message and refuses every name that some parser might take for a known one. What
+// it returns beside a problem holds an id only if that is beyond doubt.
+func readEnvelope(doc strictjson.Value) (env envelope, problem string) {
+	for key, value := range doc.Members() {
+		switch {
+		case key.Escaped() || !isPlain(key.Raw()):
+			problem = "a member of the message has a name with escapes or characters beyond printable ASCII"
+		case key.Is("jsonrpc"):
+			env.jsonrpc = value
+		case key.Is("id"):
+			env.id = value
+		case key.Is("method"):
+			env.method = value
+		case key.Is("params"):
+			env.params = value
+		case key.Is("result"):
+			env.result = value
+		case key.Is("error"):
+			env.err = value
+		case resembles(key.Text(), "jsonrpc", "id", "method", "params", "result", "error"):
+			problem = "a member of the message has a name that resembles a known one"
+		default:
+			env.unknown = key.Text()
+			continue
+		}
+		if problem != "" && resembles(key.Text(), "id") {
+			// Which of the two is the id is in doubt.
+			return envelope{}, problem
+		}
+	}
+	return env, problem
+}
+
+// isPlain tells whether raw is printable ASCII throughout.
+func isPlain(raw []byte) bool {
+	return bytes.IndexFunc(raw, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+}
+
+// check looks for contradictions between the members.
+func (e envelope) check() (problem string) {
+	isResponse := e.result.Exists() || e.err.Exists()
+	switch {
+	case string(e.jsonrpc.Raw()) != `"2.0"`:
+		return `jsonrpc must be "2.0"`
+	case e.method.Exists() && isResponse:
+		return "a message has either a method or a result or error"
+	case !e.method.Exists() && !isResponse:
+		return "a message without method, result or error"
+	case e.result.Exists() && e.err.Exists():
+		return "a response has either a result or an error"
+	case e.method.Exists() && e.method.Text() == "":
+		return "method must be a string that is not empty"
+	case e.id.Exists() && !isID(e.id):
+		return "id must be a string or an integer"
+	case e.result.Exists() && !e.id.Exists():
+		return "a result without an id"
+	case isResponse && e.params.Exists():
+		return "a response has no params"
+	case !isOneOf(e.params, strictjson.None, strictjson.Object, strictjson.Null):
+		return "params must be an object"
+	}
+	return ""
+}
+
+func (e envelope) kind() Kind {
+	switch {
+	case !e.method.Exists():
+		return Response
+	case e.id.Exists():
+		return Request
+	}
+	return Notification
+}
+
+// validID is the raw id if there is one that may be sent back.
+func (e envelope) validID() []byte {
+	if !isID(e.id) {
+		return nil
+	}
+	return e.id.Raw()
+}
+
+// checkParamNames refuses names in the params of tools/call and tools/list that some parser might take for a known one.
+// Other methods may have such names.
+func checkParamNames(params strictjson.Value) (problem string) {
+	for key := range params.Members() {
+		text := key.Text()
+		switch text {
+		case "name", "arguments", "cursor", "_meta", "task", "inputResponses", "requestState":
+			if !key.Escaped() {
+				continue
+			}
+		}
+		if resembles(text, "name", "arguments", "cursor", "_meta", "task", "inputResponses", "requestState") {
+			return "a member of params has a name that resembles a known one"
+		}
+	}
+	return ""
+}
+
+// resembles tells whether some parser might take name for one of known. Parsers are known to ignore case, also beyond
+// ASCII (U+017F for s, U+212A for k), to trim, to stop at NUL, and to skip underscores and dashes.
+func resembles(name string, known ...string) bool {
+	folded := fold(name)
+	for _, k := range known {
+		if folded == fold(k) {
+			return true
+		}
+	}
+	return false
+}
+
+// fold maps all names that resemble each other to one.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '_' || r == '-' || unicode.IsSpace(r) || !unicode.IsGraphic(r):
+			return -1
+		case 0xff01 <= r && r <= 0xff5e: // the full-width forms of ASCII
+			r -= 0xfee0
+		}
+		return unicode.ToLower(unicode.ToUpper(r))
+	}, name)
+}

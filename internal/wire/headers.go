@@ -1,0 +1,234 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+)
+
+// CheckHeaders refuses a request, of any HTTP method, whose headers two readers may take for different ones, and a
+// protocol version that is not known here. The trailer is that of the request: what it names is no header.
+func CheckHeaders(header, trailer http.Header) *Refusal {
+	seen := make(map[string]bool, 8)
+	for name, values := range header {
+		plain := plainName(name)
+		if !guarded(plain) {
+			continue
+		}
+		switch {
+		case strings.Contains(name, "_"):
+			return mismatch("a header is spelt with an underscore where MCP has a dash")
+		case len(values) != 1 || seen[plain]:
+			return mismatch("header " + http.CanonicalHeaderKey(plain) + " is given more than once")
+		case strings.HasPrefix(plain, "mcp-") && !isPlain([]byte(values[0])):
+			return mismatch("header " + http.CanonicalHeaderKey(plain) + " has characters beyond printable ASCII")
+		}
+		seen[plain] = true
+	}
+	for _, listed := range connectionTokens(header) {
+		if guarded(plainName(listed)) {
+			return mismatch("the Connection header lists a header that must reach the server")
+		}
+	}
+	for name := range trailer {
+		if guarded(plainName(name)) {
+			return mismatch("a header that MCP knows is sent as a trailer")
+		}
+	}
+	version := header.Get(mcp.HeaderProtocolVersion)
+	if version != "" && !slices.Contains(mcp.ValidProtocolVersions, version) {
+		return unsupportedVersion()
+	}
+	return nil
+}
+
+// plainName folds the spellings of a header name that servers are known to merge.
+func plainName(name string) string {
+	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), "_", "-"))
+}
+
+// guarded names the headers that carry what is judged, or who calls, or how the body is read.
+func guarded(plain string) bool {
+	switch plain {
+	case "authorization", "content-type", "content-encoding", "last-event-id":
+		return true
+	}
+	return strings.HasPrefix(plain, "mcp-")
+}
+
+func connectionTokens(header http.Header) []string {
+	var tokens []string
+	for _, line := range header.Values("Connection") {
+		tokens = append(tokens, strings.Split(line, ",")...)
+	}
+	return tokens
+}
+
+func unsupportedVersion() *Refusal {
+	data := []byte(`{"supported":[`)
+	for i, version := range mcp.ValidProtocolVersions {
+		if i > 0 {
+			data = append(data, ',')
+		}
+		data = strictjson.AppendString(data, version)
+	}
+	refusal := refuse(mcp.UNSUPPORTED_PROTOCOL_VERSION, "the MCP-Protocol-Version is not supported")
+	refusal.Data = append(data, "]}"...)
+	return refusal
+}
+
+// CheckContent refuses a POST whose body could be read as anything but UTF-8 JSON.
+func CheckContent(header http.Header) *Refusal {
+	types := header.Values("Content-Type")
+	if len(types) != 1 {
+		return wrongContent("exactly one Content-Type is needed")
+	}
+	mediaType, params, err := mime.ParseMediaType(types[0])
+	if err != nil || mediaType != "application/json" {
+		return wrongContent("Content-Type must be application/json")
+	}
+	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
+		return wrongContent("the charset must be utf-8")
+	}
+	if len(header.Values("Content-Encoding")) > 0 {
+		return wrongContent("Content-Encoding is not accepted")
+	}
+	return nil
+}
+
+func wrongContent(message string) *Refusal {
+	refusal := refuse(mcp.INVALID_REQUEST, message)
+	refusal.Status = http.StatusUnsupportedMediaType
+	return refusal
+}
+
+// TooLarge refuses a body over the limit in bytes.
+func TooLarge() *Refusal {
+	refusal := refuse(mcp.INVALID_REQUEST, "the body is too large")
+	refusal.Status = http.StatusRequestEntityTooLarge
+	return refusal
+}
+
+func mismatch(message string) *Refusal { return refuse(mcp.HEADER_MISMATCH, message) }
+
+// CheckAgreement refuses a message that its headers describe differently: Mcp-Method, Mcp-Name and
+// MCP-Protocol-Version. From revision 2026-07-28 on the first two are required as well. CheckHeaders comes first.
+func CheckAgreement(header http.Header, m Message) *Refusal {
+	if problem := disagreement(header, m); problem != "" {
+		return mismatch(problem).For(m.ID)
+	}
+	return nil
+}
+
+func disagreement(header http.Header, m Message) string {
+	version := header.Get(mcp.HeaderProtocolVersion)
+	if said := m.params.Get("_meta").Get(mcp.MetaKeyProtocolVersion); said.Exists() && !said.Is(version) {
+		return "MCP-Protocol-Version and the protocolVersion in _meta differ"
+	}
+	required := mcp.RequiresStandardHeaders(version) && m.Kind != Response
+	method, given := only(header, mcp.HeaderMethod)
+	switch {
+	case given && method != m.Method:
+		return "Mcp-Method and the method differ"
+	case !given && required:
+		return "the header Mcp-Method is missing"
+	}
+	known, _ := Lookup(m.Method)
+	if known.NameParam == "" {
+		return ""
+	}
+	raw, given := only(header, mcp.HeaderName)
+	if !given {
+		if required && mcp.MethodRequiresNameHeader(mcp.MCPMethod(m.Method)) {
+			return "the header Mcp-Name is missing"
+		}
+		return ""
+	}
+	name, ok := mcp.DecodeHeaderValue(raw)
+	if !ok || !m.params.Get(known.NameParam).Is(name) {
+		return "Mcp-Name and params." + known.NameParam + " differ"
+	}
+	return ""
+}
+
+func only(header http.Header, name string) (value string, given bool) {
+	values := header.Values(name)
+	if len(values) == 0 {
+		return "", false
+	}
+	return values[0], true
+}
+
+// CheckParamHeaders refuses a call whose Mcp-Param-* headers do not repeat its arguments exactly as the x-mcp-header
+// annotations of the tool's input schema say. A header that no annotation asks for is refused, so that without a schema
+// (nil) every such header is: what nobody can compare nobody approved.
+func CheckParamHeaders(header http.Header, m Message, inputSchema []byte) *Refusal {
+	var bound map[string][]strictjson.Value
+	for name, values := range header {
+		suffix, ok := strings.CutPrefix(strings.ToLower(name), strings.ToLower(mcp.HeaderParamPrefix))
+		if !ok {
+			continue
+		}
+		if bound == nil {
+			bound = bindings(m, inputSchema)
+		}
+		arguments := bound[suffix]
+		if len(arguments) == 0 || len(values) != 1 {
+			return mismatch("an Mcp-Param header has no counterpart in the tool's input schema as known here").For(m.ID)
+		}
+		for _, argument := range arguments {
+			if !repeats(values[0], argument) {
+				return mismatch("an Mcp-Param header and the argument it repeats differ").For(m.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// bindings returns the arguments of the call that each x-mcp-header annotation repeats, by its name in lower case.
+func bindings(m Message, inputSchema []byte) map[string][]strictjson.Value {
+	bound := map[string][]strictjson.Value{}
+	if m.Call == nil {
+		return bound
+	}
+	schema, err := strictjson.Scan(inputSchema)
+	if err != nil {
+		return bound
+	}
+	bind(schema, m.params.Get("arguments"), bound)
+	return bound
+}
+
+func bind(schema, arguments strictjson.Value, bound map[string][]strictjson.Value) {
+	for name, property := range schema.Get("properties").Members() {
+		argument := arguments.Get(name.Text())
+		if annotation := strings.ToLower(property.Get("x-mcp-header").Text()); annotation != "" {
+			bound[annotation] = append(bound[annotation], argument)
+		}
+		bind(property, argument, bound)
+	}
+}
+
+// repeats tells whether a header's value is the one text that an argument has in a header.
+func repeats(raw string, argument strictjson.Value) bool {
+	value, ok := mcp.DecodeHeaderValue(raw)
+	if !ok {
+		return false
+	}
+	switch argument.Kind() {
+	case strictjson.String:
+		return argument.Is(value)
+	case strictjson.Bool, strictjson.Number:
+		return string(argument.AppendCanonical(nil)) == value
+	default:
+		return false
+	}
+}
