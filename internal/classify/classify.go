@@ -66,9 +66,7 @@ func Tool(d tool.Descriptor, opts Options) Verdict {
 	if !opts.UniformAnnotations {
 		verdict = verdict.raisedBy(byAnnotations(d.Annotations, shown))
 	}
-	if opts.MinimumTier != "" && opts.MinimumTier.StricterThan(verdict.Tier) {
-		verdict = verdict.raisedBy(Verdict{Tier: v1alpha1.StrictestTier(verdict.Tier, opts.MinimumTier), Source: v1alpha1.TierSourceMinimum, Reason: fmt.Sprintf("The server's minimumTier is %s", opts.MinimumTier)})
-	}
+	verdict = verdict.raisedBy(byMinimum(opts.MinimumTier))
 	verdict.Reason = clip(verdict.Reason)
 	return verdict
 }
@@ -97,6 +95,15 @@ func byName(toolName, prefix string) (Verdict, proof) {
 	verdict.Tier = shown.tier
 	verdict.Reason = fmt.Sprintf("The word %s in the name %s", quote(shown.word), shown.why)
 	return verdict, shown
+}
+
+// byMinimum is the least the team wants; what is no tier is the strictest.
+func byMinimum(minimum v1alpha1.Tier) Verdict {
+	tier := minimum
+	if tier.StricterThan(v1alpha1.TierReversible) && tier != "" {
+		tier = v1alpha1.TierIrreversible
+	}
+	return Verdict{Tier: tier, Source: v1alpha1.TierSourceMinimum, Reason: "The server's minimumTier is " + string(tier)}
 }
 
 // flaw tells why a name can be mistaken for another one: look-alike, invisible,

@@ -44,7 +44,7 @@ var readNouns = words(
 
 // neverNouns are the read verbs that leave a homograph before them no choice
 // but to be a noun: order_get, while archive_list may be a verb and its object.
-var neverNouns = words(`get gets read reads fetch retrieve describe show find inspect lookup`)
+var neverNouns = words(`get gets read reads fetch retrieve describe show find inspect lookup geocode`)
 
 // facts are nouns that name what a tool tells; at the end of a name without any verb they are proof.
 var facts = words(
@@ -84,13 +84,13 @@ var irreversibleNouns = words(
 
 // weighty are the verbs that are irreversible only by what they act on; without
 // such an object they are reversible (see objects.go).
-var weighty = words(`call trade transfer email mail sms text push post clear remove`)
+var weighty = words(`call trade transfer email mail sms text push post forward clear remove`)
 
 // reversible verbs have effects that can be undone. They are never nouns.
 var reversible = words(
 	// Making and keeping.
 	`create add insert append prepend upsert make new generate compose write save store persist`,
-	`register onboard provision allocate reserve enroll init initialize setup bootstrap prepare scaffold`,
+	`initiate register onboard provision allocate reserve enroll init initialize setup bootstrap prepare scaffold`,
 	`install configure populate seed instantiate spin open reopen`,
 	// Changing.
 	`set unset update edit modify change alter adjust rename replace rewrite patch amend revise correct fix`,
@@ -136,6 +136,21 @@ var reversible = words(
 	`spawn despawn teleport craft dig attack equip calibrate arm disarm flash provision format partition sanitize`,
 	`scrub anonymize obfuscate collapse expand shrink grow flatten inflate truncate emulate throttle simulate`,
 	`intercept spoof hijack tamper elevate escalate whitelist blacklist allowlist denylist lockdown offboard`,
+	// Other work that leaves something changed.
+	`accelerate accrue adopt advance amplify assemble attest backfill boost bypass certify chop clamp`,
+	`coalesce collect compact compensate concatenate consolidate consume contribute convene coordinate curate`,
+	`customize decorate dedupe deduplicate defer deflate defragment delay deprecate deregister detonate divert`,
+	`embed emit encode enforce engage engrave enlarge enlist entitle evacuate evolve exempt fold forge fuse`,
+	`harden hash hoist hydrate ignite ignore implant impose incorporate incubate inform infuse inhibit instruct`,
+	`integrate interrupt introduce irrigate jettison levy lift liberate manipulate materialize mend mitigate`,
+	`mobilize morph multiply mutate neutralize notarize offload operate orchestrate overhaul override pack`,
+	`penalize permute persist pivot polish pour prefetch preload prioritize procure produce prohibit propagate`,
+	`propose publicize quantize randomize rectify recruit refine regulate reimage reinforce relinquish relocate`,
+	`remediate repair reposition repossess repurpose requisition reseed reshape restrict resurrect retain`,
+	`retarget retract reverse revise revive scramble seal secure seize sequester serve sever shift shut slice`,
+	`smooth solder splice squeeze stabilize standardize steer sterilize stitch strengthen stretch strip substitute`,
+	`suppress surrender synthesize tear thaw tighten tint topup transmit transplant trim tunnel unwind uproot veto`,
+	`waive warn weaken weld widen yank zero`,
 	// Writing to key-value stores.
 	`hset lpush rpush sadd zadd xadd mset setex incr decr`,
 )
@@ -145,14 +160,14 @@ var nouns = words(
 	`post request issue report file log email mail sms text order comment label tag note review test trade`,
 	`contact book branch snapshot form record index cache release build run update change import export upload`,
 	`download sync backup commit deploy rollout rollback pull push publish schedule queue trigger lock block`,
-	`link group vote star pin like rate flag share fork copy clone call transfer play draft plan patch`,
-	`set start stop move cancel pause launch capture render print display mount load stage stash filter lease`,
+	`link group vote star pin like rate flag share fork copy clone call transfer play draft patch`,
+	`set start stop move cancel pause launch capture render print mount load stage stash lease`,
 	`claim answer track scale mirror archive trash bookmark favorite follow invite cut dock ring route`,
 	`redirect forward cherry cordon taint silence mute escalate ban connect sleep wake boot type press`,
 	`fill focus tap click scroll drag draw paint contact process store stage duplicate new open split`,
 	`clean override control handle switch group raise fire crawl scrape login logout signup exit quit`,
 	`mask zip touch leave resume setup failover replay retry hire complete`,
-	`place report alarm supply water walk repeat stream cast volume`,
+	`place report reverse water repeat stream cast`,
 )
 
 // mostlyNouns are homographs that at the start of a name, before a read verb or
@@ -164,6 +179,15 @@ var mostlyNouns = words(
 	`cache stage stash process control type route call transfer checkout charge refund payment merge`,
 	`shell sms record patch plan rollout`,
 )
+
+// stateful are the mostly nouns that have a state, and states the facts that
+// tell it: build_status is read, while email_summary and release_version are done.
+var stateful = words(
+	`order build release snapshot branch issue contact account index form file fork backup queue trigger lease`,
+	`process plan rollout transfer charge refund payment merge test cache`,
+)
+
+var states = words(`status info information stats statistics history health`)
 
 // joins make what follows them a verb of its own: get_or_create, list_then_purge.
 var joins = words(`and or then plus also else nor but`)
@@ -182,7 +206,7 @@ var effectsOf = map[string]set{
 }
 
 // fillers say how much or in which version, never what.
-var fillers = words(`bulk batch many multiple all single one async v api tool by new my the a an`)
+var fillers = words(`bulk batch many multiple all single one async v tool by new my the a an`)
 
 // storing verbs only keep what they are given: a parameter of code is then data.
 var storing = words(
@@ -240,7 +264,7 @@ var ties = words(
 )
 
 // writings are answers in a tracker, which can be edited and deleted.
-var writings = words(`comment comments review reviews issue issues discussion discussions thread note ticket`)
+var writings = words(`comment comments review reviews issue issues discussion discussions note ticket`)
 
 // posted are the kinds of post that reach people at once.
 var posted = words(`message messages tweet tweets dm notification toot chat slack reply alert email sms`)

@@ -109,8 +109,7 @@ func (n name) isVerbWithEffects(i int, t token, prefix string) bool {
 	case n.head > i:
 		return !neverNouns[n.tokens[n.head].verb] && !mostlyNouns[t.verb] && t.form != participle
 	default:
-		last := len(n.tokens) - 1
-		return !facts[n.tokens[last].text] || i == 0 && !mostlyNouns[t.verb] || 0 < i && i < last && !mostlyNouns[t.verb]
+		return !stateful[t.verb] || !states[n.tokens[len(n.tokens)-1].text]
 	}
 }
 

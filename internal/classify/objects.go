@@ -49,7 +49,7 @@ func (n name) isMild(i int, object []string) bool {
 		return first(object, files) == ""
 	case "push":
 		return len(object) > 0 && i < len(n.tokens)-1 && first(object, posted) == "" && first(object, deeds) == "" && first(object, history) == ""
-	case "post":
+	case "post", "forward":
 		return first(object, posted) == "" && first(after, posted) == ""
 	case "reply", "message":
 		return first(after, writings) != "" || first(object, writings) != ""

@@ -144,7 +144,7 @@ func (s *scan) property(key string, schema map[string]any, at place) {
 			s.found(v1alpha1.TierIrreversible, at, "chooses the HTTP method of a request")
 		}
 	case len(values) > 0 && chooses[strings.Join(split, " ")] || chooses[split[len(split)-1]] && len(split) > 1 && actionWords[split[len(split)-1]]:
-		s.choice(values, at)
+		s.choice(values, manners[split[len(split)-1]], at)
 	case len(values) == 0 && isText(schema) && !at.inList && s.runs(split, schema):
 		s.found(v1alpha1.TierIrreversible, at, "takes free code or commands")
 	case isFlag(schema):
@@ -152,13 +152,17 @@ func (s *scan) property(key string, schema map[string]any, at place) {
 	}
 }
 
-// choice judges a parameter that chooses what the tool does: the worst choice counts.
-func (s *scan) choice(values []string, at place) {
+// choice judges a parameter that chooses what the tool does: the worst choice
+// counts. On a tool that reads, a manner that is a noun as often proves nothing.
+func (s *scan) choice(values []string, manner bool, at place) {
 	for _, value := range values {
 		action := parse(tool.Words(value), "")
 		shown := action.judge()
 		if len(action.effects) == 0 || slices.ContainsFunc(action.tokens, func(t token) bool { return t.form == participle }) {
 			continue // what only reads, or names an event: build_failed
+		}
+		if verb := action.tokens[action.effects[0]].verb; s.shown.tier == v1alpha1.TierRead && (taking[verb] || manner && isHomograph(verb)) {
+			continue
 		}
 		if value == shown.word && bareLoss[value] {
 			shown.tier = v1alpha1.TierIrreversible
@@ -293,6 +297,12 @@ var chooses = phraseSet(
 	"action", "actions", "operation", "operations", "op", "mode", "command", "subcommand", "sub command", "cmd", "method", "verb",
 	"action type", "operation type", "request type", "resource action",
 )
+
+// manners choose how a tool does something as often as what.
+var manners = words(`mode method`)
+
+// taking are choices that on a tool that reads only say in what form it answers.
+var taking = words(`download export print render`)
 
 // actionWords choose also behind another word: issue_action.
 var actionWords = words(`action operation subcommand`)

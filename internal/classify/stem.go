@@ -91,7 +91,7 @@ func tokenOf(word string) token {
 			return token{text: word, verb: stem}
 		}
 	}
-	return token{text: word}
+	return token{text: word, form: inflection}
 }
 
 func isVerb(word string) bool { return isRead(word) || isEffect(word) }
