@@ -1,0 +1,292 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+const (
+	// requestRetention is how long a request is kept after its end.
+	requestRetention = 24 * time.Hour
+	// conflictDelay keeps a lost race quiet: the newer version is on its way through the watch anyway.
+	conflictDelay = time.Second
+	// requestWorkers lets many requests that expire at once expire on time.
+	requestWorkers = 4
+)
+
+// ApprovalRequestReconciler moves ApprovalRequests along their life: by what people write, by the clock, and by the
+// end of their server. It never approves anything by itself.
+type ApprovalRequestReconciler struct {
+	Client client.Client
+	// Live reads past the cache. A request is not cancelled because the cache has not seen its server yet.
+	Live   client.Reader
+	Events events.EventRecorder
+	Clock  clock.PassiveClock
+}
+
+// +kubebuilder:rbac:groups=tidewaiter.dev,resources=approvalrequests,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups=tidewaiter.dev,resources=approvalrequests/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// SetupWithManager has the requests watched, and the servers for their end.
+func (r *ApprovalRequestReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.ApprovalRequest{}).
+		Watches(&v1alpha1.GovernedServer{}, handler.EnqueueRequestsFromMapFunc(r.requestsOf), builder.WithPredicates(serverEnded())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: requestWorkers}).
+		Complete(reconcile.AsReconciler(r.Client, r))
+}
+
+// Reconcile takes the next step in the life of a request and says when to look again.
+func (r *ApprovalRequestReconciler) Reconcile(ctx context.Context, request *v1alpha1.ApprovalRequest) (ctrl.Result, error) {
+	if !request.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	serverExists, err := r.serverExists(ctx, request)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("read server %s: %w", request.Spec.ServerRef.Name, err)
+	}
+	step := nextStep(request, serverExists, r.Clock.Now())
+	if err := r.take(ctx, request, step); err != nil {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			return ctrl.Result{RequeueAfter: conflictDelay}, nil
+		}
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: step.wait}, nil
+}
+
+// serverExists tells whether the very server that the request names is there.
+func (r *ApprovalRequestReconciler) serverExists(ctx context.Context, request *v1alpha1.ApprovalRequest) (bool, error) {
+	key := types.NamespacedName{Namespace: request.Namespace, Name: request.Spec.ServerRef.Name}
+	for _, reader := range []client.Reader{r.Client, r.Live} {
+		var server v1alpha1.GovernedServer
+		err := reader.Get(ctx, key, &server)
+		if err == nil && string(server.UID) == request.Spec.ServerRef.UID {
+			return true, nil
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// step is one move of a request. The zero value leaves it as it is and never looks again by the clock.
+type step struct {
+	// phase to enter; empty to stay.
+	phase v1alpha1.Phase
+	// cancellation goes with PhaseCancelled.
+	cancellation v1alpha1.CancellationReason
+	// finishedAt is set on a request that a person settled.
+	finishedAt time.Time
+	// remove ends the retention.
+	remove bool
+	// wait until the clock alone can change the answer; zero for never.
+	wait time.Duration
+}
+
+// nextStep is the state machine of a request, but for the steps of the gateway.
+func nextStep(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Time) step {
+	switch request.CurrentPhase() {
+	case v1alpha1.PhasePending, v1alpha1.PhaseApproved:
+		return nextOpen(request, serverExists, now)
+	case v1alpha1.PhaseExecuting:
+		if deadline := deadlineOf(request); now.Before(deadline) {
+			return step{wait: deadline.Sub(now)}
+		}
+		return step{phase: v1alpha1.PhaseAmbiguous}
+	case v1alpha1.PhaseAmbiguous:
+		return nextAmbiguous(request, now)
+	case v1alpha1.PhaseDenied, v1alpha1.PhaseDismissed, v1alpha1.PhaseExpired, v1alpha1.PhaseCancelled,
+		v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
+		return nextEnded(request, serverExists, now)
+	default:
+		return step{}
+	}
+}
+
+// nextOpen decides on a request that can still be used. Expiry comes first: what was decided, but not seen, in time
+// counts for nothing, since nobody can tell any more when it was decided.
+func nextOpen(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Time) step {
+	expiry := request.ExpiresAt()
+	pending := request.CurrentPhase() == v1alpha1.PhasePending
+	switch decision := request.Status.Decision; {
+	case !now.Before(expiry):
+		return step{phase: v1alpha1.PhaseExpired, wait: requestRetention}
+	case !serverExists:
+		return step{phase: v1alpha1.PhaseCancelled, cancellation: v1alpha1.CancelServerGone}
+	case decision == v1alpha1.DecisionDenied:
+		return step{phase: v1alpha1.PhaseDenied}
+	case pending && decision == v1alpha1.DecisionDismissed:
+		return step{phase: v1alpha1.PhaseDismissed}
+	case pending && decision == v1alpha1.DecisionApproved && request.Spec.RequiredApprovals <= 1:
+		// More than one yes cannot be told from one before votes are kept: such a request waits for its expiry.
+		return step{phase: v1alpha1.PhaseApproved, wait: expiry.Sub(now)}
+	default:
+		return step{wait: expiry.Sub(now)}
+	}
+}
+
+// deadlineOf returns when a claimed call counts as lost. Without a deadline, which no gateway of ours leaves out, it
+// is the expiry: nothing executes for ever.
+func deadlineOf(request *v1alpha1.ApprovalRequest) time.Time {
+	if e := request.Status.Execution; e != nil && e.Deadline != nil {
+		return e.Deadline.Time
+	}
+	return request.ExpiresAt()
+}
+
+// nextAmbiguous decides by what a person found out; without that the request stays, however old it is.
+func nextAmbiguous(request *v1alpha1.ApprovalRequest, now time.Time) step {
+	resolution := request.Status.Resolution
+	switch {
+	case resolution == nil:
+		return step{}
+	case resolution.Outcome == v1alpha1.ResolutionCommitted:
+		return step{phase: v1alpha1.PhaseSucceeded, finishedAt: now}
+	case resolution.Outcome == v1alpha1.ResolutionNotExecuted:
+		return step{phase: v1alpha1.PhaseFailed, finishedAt: now}
+	default:
+		return step{}
+	}
+}
+
+// nextEnded decides when an ended request is removed: after its retention, and not before it is in the records of its
+// server, if that is still there.
+func nextEnded(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Time) step {
+	end := endOf(request).Add(requestRetention)
+	if now.Before(end) {
+		return step{wait: end.Sub(now)}
+	}
+	accounted := meta.IsStatusConditionTrue(request.Status.Conditions, v1alpha1.ConditionAccounted)
+	if isCounted(request.CurrentPhase()) && serverExists && !accounted {
+		return step{} // the condition wakes us
+	}
+	return step{remove: true}
+}
+
+// endOf returns when a request ended, or the latest time that it can have: a denial answers until the expiry.
+func endOf(request *v1alpha1.ApprovalRequest) time.Time {
+	switch request.CurrentPhase() {
+	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
+		if e := request.Status.Execution; e != nil && e.FinishedAt != nil {
+			return e.FinishedAt.Time
+		}
+	}
+	return request.ExpiresAt()
+}
+
+// isCounted tells whether a phase goes into the records of the server.
+func isCounted(phase v1alpha1.Phase) bool {
+	return phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhaseFailed || phase == v1alpha1.PhaseDenied
+}
+
+// take does what was decided, on exactly the version that was judged.
+func (r *ApprovalRequestReconciler) take(ctx context.Context, request *v1alpha1.ApprovalRequest, s step) error {
+	if s.remove {
+		judged := client.Preconditions{UID: &request.UID, ResourceVersion: &request.ResourceVersion}
+		if err := r.Client.Delete(ctx, request, judged); err != nil {
+			return fmt.Errorf("remove request: %w", err)
+		}
+		return nil
+	}
+	if s.phase == "" {
+		return nil
+	}
+	before := request.DeepCopy()
+	request.Status.Phase = s.phase
+	if s.cancellation != "" {
+		request.Status.Cancellation = &v1alpha1.Cancellation{Reason: s.cancellation}
+	}
+	if !s.finishedAt.IsZero() {
+		if request.Status.Execution == nil {
+			request.Status.Execution = &v1alpha1.Execution{}
+		}
+		at := metav1.NewMicroTime(s.finishedAt)
+		request.Status.Execution.FinishedAt = &at
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, request, patch); err != nil {
+		return fmt.Errorf("save phase %s: %w", s.phase, err)
+	}
+	kind, text := tell(request)
+	r.Events.Eventf(request, nil, kind, string(s.phase), "Advance", "%s", text)
+	return nil
+}
+
+// tell returns what the event says of the phase that a request has entered. It names no argument and no person.
+func tell(request *v1alpha1.ApprovalRequest) (kind, text string) {
+	switch request.CurrentPhase() {
+	case v1alpha1.PhaseApproved:
+		return corev1.EventTypeNormal, "The action may run once, until the request expires"
+	case v1alpha1.PhaseDenied:
+		return corev1.EventTypeNormal, "The action is refused, and the tool loses its autonomy"
+	case v1alpha1.PhaseDismissed:
+		return corev1.EventTypeNormal, "The action is refused for now, without prejudice"
+	case v1alpha1.PhaseExpired:
+		if request.Status.Decision == v1alpha1.DecisionApproved {
+			return corev1.EventTypeNormal, "The approval was not used in time"
+		}
+		return corev1.EventTypeNormal, "Nobody decided in time"
+	case v1alpha1.PhaseCancelled:
+		return corev1.EventTypeNormal, "The server that the action was for is gone"
+	case v1alpha1.PhaseAmbiguous:
+		return corev1.EventTypeWarning, "The call did not end in time; find out whether it took effect, then run kubectl tidewaiter resolve"
+	case v1alpha1.PhaseSucceeded:
+		return corev1.EventTypeNormal, "A person found that the call took effect"
+	case v1alpha1.PhaseFailed:
+		return corev1.EventTypeNormal, "A person found that the call did not take effect"
+	default:
+		return corev1.EventTypeNormal, "The request moved on"
+	}
+}
+
+// serverEnded lets through the end of a server, also where another of the same name took its place.
+func serverEnded() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
+		DeleteFunc:  func(event.DeleteEvent) bool { return true },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// requestsOf returns the requests of a server that has ended. What it misses by an error is found when it expires.
+func (r *ApprovalRequestReconciler) requestsOf(ctx context.Context, server client.Object) []reconcile.Request {
+	var all v1alpha1.ApprovalRequestList
+	if err := r.Client.List(ctx, &all, client.InNamespace(server.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list requests of an ended server", "server", server.GetName())
+		return nil
+	}
+	var found []reconcile.Request
+	for i := range all.Items {
+		if all.Items[i].Spec.ServerRef.Name == server.GetName() {
+			found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
+	}
+	return found
+}

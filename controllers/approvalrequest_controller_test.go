@@ -1,0 +1,476 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
+)
+
+// made is when the requests of these tests were created; they live for an hour.
+var made = time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+
+type edit = func(*v1alpha1.ApprovalRequest)
+
+func newRequest(edits ...edit) *v1alpha1.ApprovalRequest {
+	return fixture.With(v1alpha1.ApprovalRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "harbour", Name: "cranes-0123", UID: "request-uid", CreationTimestamp: metav1.NewTime(made),
+		},
+		Spec: v1alpha1.ApprovalRequestSpec{
+			ServerRef:         v1alpha1.ServerReference{Name: "cranes", UID: "server-uid"},
+			EndpointDigest:    "sha256:e",
+			Tool:              "lift_box",
+			ToolDigest:        "sha256:t",
+			Arguments:         `{"box":"7"}`,
+			ActionHash:        "sha256:a",
+			BlastRadius:       v1alpha1.BlastRadius{Scope: v1alpha1.BlastSingle, Summary: `scoped to box="7"`},
+			Requester:         v1alpha1.Requester{Username: "crew"},
+			Tier:              v1alpha1.TierReversible,
+			GatedBy:           "tier",
+			RequiredApprovals: 1,
+			ApproveVerbs:      []string{v1alpha1.VerbApprove},
+			TTLSeconds:        3600,
+			Attempt:           1,
+		},
+	}, edits...)
+}
+
+func inPhase(p v1alpha1.Phase) edit { return func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = p } }
+
+func decided(d v1alpha1.Decision) edit {
+	return func(r *v1alpha1.ApprovalRequest) { r.Status.Decision = d }
+}
+
+func resolved(o v1alpha1.ResolutionOutcome) edit {
+	return func(r *v1alpha1.ApprovalRequest) {
+		r.Status.Resolution = &v1alpha1.Resolution{Outcome: o, Reason: "looked", By: "ana", Time: metav1.NewTime(made)}
+	}
+}
+
+func executing(deadline time.Duration) edit {
+	return func(r *v1alpha1.ApprovalRequest) {
+		at := metav1.NewMicroTime(made.Add(deadline))
+		r.Status.Execution = &v1alpha1.Execution{Claim: "c", Deadline: &at}
+	}
+}
+
+func finished(after time.Duration) edit {
+	return func(r *v1alpha1.ApprovalRequest) {
+		at := metav1.NewMicroTime(made.Add(after))
+		r.Status.Execution = &v1alpha1.Execution{Claim: "c", FinishedAt: &at}
+	}
+}
+
+func accounted(r *v1alpha1.ApprovalRequest) {
+	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionAccounted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCounted,
+	})
+}
+
+func TestNextStep(t *testing.T) {
+	t.Parallel()
+	const ttl, nano, day = time.Hour, time.Nanosecond, requestRetention
+	for name, tc := range map[string]struct {
+		request    *v1alpha1.ApprovalRequest
+		serverGone bool
+		after      time.Duration // since it was made
+		want       step
+	}{
+		"a new request waits for exactly its expiry": {
+			request: newRequest(), after: 10 * time.Minute, want: step{wait: 50 * time.Minute},
+		},
+		"no phase reads as Pending": {
+			request: newRequest(decided(v1alpha1.DecisionDenied)), want: step{phase: v1alpha1.PhaseDenied},
+		},
+		"a moment before its expiry it is not expired": {
+			request: newRequest(inPhase(v1alpha1.PhasePending)), after: ttl - nano, want: step{wait: nano},
+		},
+		"at its expiry it is expired": {
+			request: newRequest(inPhase(v1alpha1.PhasePending)), after: ttl, want: step{phase: v1alpha1.PhaseExpired, wait: day},
+		},
+		"an approval that nobody used expires": {
+			request: newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionApproved)), after: ttl,
+			want: step{phase: v1alpha1.PhaseExpired, wait: day},
+		},
+		"a yes makes it Approved, until its expiry": {
+			request: newRequest(decided(v1alpha1.DecisionApproved)), after: time.Minute,
+			want: step{phase: v1alpha1.PhaseApproved, wait: 59 * time.Minute},
+		},
+		"a yes after the expiry counts for nothing": {
+			request: newRequest(decided(v1alpha1.DecisionApproved)), after: ttl, want: step{phase: v1alpha1.PhaseExpired, wait: day},
+		},
+		"a no after the expiry counts for nothing": {
+			request: newRequest(decided(v1alpha1.DecisionDenied)), after: ttl, want: step{phase: v1alpha1.PhaseExpired, wait: day},
+		},
+		"one yes is not two": {
+			request: newRequest(decided(v1alpha1.DecisionApproved), func(r *v1alpha1.ApprovalRequest) { r.Spec.RequiredApprovals = 2 }),
+			want:    step{wait: ttl},
+		},
+		"one no is enough, however many must approve": {
+			request: newRequest(decided(v1alpha1.DecisionDenied), func(r *v1alpha1.ApprovalRequest) { r.Spec.RequiredApprovals = 2 }),
+			want:    step{phase: v1alpha1.PhaseDenied},
+		},
+		"a word that is no decision decides nothing": {
+			request: newRequest(decided("approved")), want: step{wait: ttl},
+		},
+		"dismissed": {
+			request: newRequest(decided(v1alpha1.DecisionDismissed)), want: step{phase: v1alpha1.PhaseDismissed},
+		},
+		"a no takes an approval back": {
+			request: newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionDenied)), want: step{phase: v1alpha1.PhaseDenied},
+		},
+		"an approval is not dismissed": {
+			request: newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionDismissed)), want: step{wait: ttl},
+		},
+		"an open request ends with its server": {
+			request: newRequest(), serverGone: true,
+			want: step{phase: v1alpha1.PhaseCancelled, cancellation: v1alpha1.CancelServerGone},
+		},
+		"an approval ends with its server": {
+			request: newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionApproved)), serverGone: true,
+			want: step{phase: v1alpha1.PhaseCancelled, cancellation: v1alpha1.CancelServerGone},
+		},
+		"a call that runs does not end with its server": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(5*time.Minute)), serverGone: true, after: time.Minute,
+			want: step{wait: 4 * time.Minute},
+		},
+		"a call that runs has until its deadline, also beyond the expiry": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(ttl+time.Minute)), after: ttl, want: step{wait: time.Minute},
+		},
+		"at its deadline it is Ambiguous": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(5*time.Minute)), after: 5 * time.Minute,
+			want: step{phase: v1alpha1.PhaseAmbiguous},
+		},
+		"without a deadline it has until the expiry": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting)), after: ttl, want: step{phase: v1alpha1.PhaseAmbiguous},
+		},
+		"a no does not stop what runs": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(5*time.Minute), decided(v1alpha1.DecisionDenied)),
+			want:    step{wait: 5 * time.Minute},
+		},
+		"Ambiguous stays for ever without a resolution": {
+			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), executing(time.Minute), accounted), after: 1000 * day, want: step{},
+		},
+		"Ambiguous stays also when its server is gone": {
+			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous)), serverGone: true, after: 1000 * day, want: step{},
+		},
+		"committed": {
+			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), resolved(v1alpha1.ResolutionCommitted)), after: 3 * day,
+			want: step{phase: v1alpha1.PhaseSucceeded, finishedAt: made.Add(3 * day)},
+		},
+		"not executed": {
+			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), resolved(v1alpha1.ResolutionNotExecuted)), after: 3 * day,
+			want: step{phase: v1alpha1.PhaseFailed, finishedAt: made.Add(3 * day)},
+		},
+		"a word that is no resolution settles nothing": {
+			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), resolved("committed")), want: step{},
+		},
+		"a resolution of what is not Ambiguous does nothing": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(time.Minute), resolved(v1alpha1.ResolutionCommitted)),
+			want:    step{wait: time.Minute},
+		},
+		"expired, kept": {
+			request: newRequest(inPhase(v1alpha1.PhaseExpired)), after: ttl + day - nano, want: step{wait: nano},
+		},
+		"expired, removed": {
+			request: newRequest(inPhase(v1alpha1.PhaseExpired)), after: ttl + day, want: step{remove: true},
+		},
+		"cancelled and dismissed need no account": {
+			request: newRequest(inPhase(v1alpha1.PhaseCancelled)), after: ttl + day, want: step{remove: true},
+		},
+		"dismissed, removed": {
+			request: newRequest(inPhase(v1alpha1.PhaseDismissed)), after: ttl + day, want: step{remove: true},
+		},
+		"denied, kept for a day after its expiry": {
+			request: newRequest(inPhase(v1alpha1.PhaseDenied), accounted), after: day, want: step{wait: ttl},
+		},
+		"denied and counted, removed": {
+			request: newRequest(inPhase(v1alpha1.PhaseDenied), accounted), after: ttl + day, want: step{remove: true},
+		},
+		"denied and not counted, kept": {
+			request: newRequest(inPhase(v1alpha1.PhaseDenied)), after: 100 * day, want: step{},
+		},
+		"succeeded and not counted, kept": {
+			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(time.Minute)), after: 100 * day, want: step{},
+		},
+		"failed and not counted, kept": {
+			request: newRequest(inPhase(v1alpha1.PhaseFailed), finished(time.Minute)), after: 100 * day, want: step{},
+		},
+		"counted says False, kept": {
+			request: newRequest(inPhase(v1alpha1.PhaseFailed), finished(time.Minute), func(r *v1alpha1.ApprovalRequest) {
+				meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccounted, Status: metav1.ConditionFalse})
+			}), after: 100 * day, want: step{},
+		},
+		"not counted, but the server is gone, removed": {
+			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(time.Minute)), serverGone: true,
+			after: time.Minute + day, want: step{remove: true},
+		},
+		"succeeded and counted, kept for a day after its end": {
+			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(2*ttl), accounted), after: 2*ttl + day - nano, want: step{wait: nano},
+		},
+		"succeeded and counted, removed": {
+			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(2*ttl), accounted), after: 2*ttl + day, want: step{remove: true},
+		},
+		"a phase of a later version is left alone": {
+			request: newRequest(inPhase("Paused")), after: 100 * day, want: step{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := nextStep(tc.request, !tc.serverGone, made.Add(tc.after))
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(step{})); diff != "" {
+				t.Errorf("step (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// harness runs the reconciler on a fake API that holds the given objects.
+type harness struct {
+	client client.WithWatch
+	events *events.FakeRecorder
+	clock  *clocktesting.FakePassiveClock
+	*ApprovalRequestReconciler
+}
+
+func newHarness(t *testing.T, faults interceptor.Funcs, objects ...client.Object) harness {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.ApprovalRequest{}).Build()
+	h := harness{client: base, events: events.NewFakeRecorder(10), clock: clocktesting.NewFakePassiveClock(made)}
+	h.ApprovalRequestReconciler = &ApprovalRequestReconciler{
+		Client: interceptor.NewClient(base, faults), Live: base, Events: h.events, Clock: h.clock,
+	}
+	return h
+}
+
+func crane(uid types.UID) *v1alpha1.GovernedServer {
+	return &v1alpha1.GovernedServer{ObjectMeta: metav1.ObjectMeta{Namespace: "harbour", Name: "cranes", UID: uid}}
+}
+
+func (h harness) reconcile(t *testing.T) (ctrl.Result, error) {
+	t.Helper()
+	var request v1alpha1.ApprovalRequest
+	if err := h.client.Get(t.Context(), client.ObjectKeyFromObject(newRequest()), &request); err != nil {
+		t.Fatal(err)
+	}
+	return h.Reconcile(t.Context(), &request)
+}
+
+func (h harness) stored(t *testing.T) *v1alpha1.ApprovalRequest {
+	t.Helper()
+	var request v1alpha1.ApprovalRequest
+	err := h.client.Get(t.Context(), client.ObjectKeyFromObject(newRequest()), &request)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &request
+}
+
+func (h harness) event() string {
+	select {
+	case e := <-h.events.Events:
+		return e
+	default:
+		return ""
+	}
+}
+
+func TestReconcileStoresTheStepAndTells(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		request    *v1alpha1.ApprovalRequest
+		server     *v1alpha1.GovernedServer
+		after      time.Duration
+		want       v1alpha1.ApprovalRequestStatus
+		wantResult ctrl.Result
+		wantEvent  string
+	}{
+		"nothing to do": {
+			request: newRequest(inPhase(v1alpha1.PhasePending)), server: crane("server-uid"),
+			want: v1alpha1.ApprovalRequestStatus{Phase: v1alpha1.PhasePending}, wantResult: ctrl.Result{RequeueAfter: time.Hour},
+		},
+		"approved": {
+			request: newRequest(inPhase(v1alpha1.PhasePending), decided(v1alpha1.DecisionApproved)), server: crane("server-uid"),
+			want:       v1alpha1.ApprovalRequestStatus{Phase: v1alpha1.PhaseApproved, Decision: v1alpha1.DecisionApproved},
+			wantResult: ctrl.Result{RequeueAfter: time.Hour},
+			wantEvent:  "Normal Approved The action may run once, until the request expires",
+		},
+		"another server of the same name": {
+			request: newRequest(inPhase(v1alpha1.PhasePending)), server: crane("another-uid"),
+			want: v1alpha1.ApprovalRequestStatus{
+				Phase: v1alpha1.PhaseCancelled, Cancellation: &v1alpha1.Cancellation{Reason: v1alpha1.CancelServerGone},
+			},
+			wantEvent: "Normal Cancelled The server that the action was for is gone",
+		},
+		"lost": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(time.Minute)), after: time.Minute,
+			want:      newRequest(inPhase(v1alpha1.PhaseAmbiguous), executing(time.Minute)).Status,
+			wantEvent: "Warning Ambiguous The call did not end in time; find out whether it took effect, then run kubectl tidewaiter resolve",
+		},
+		"settled by a person": {
+			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted)), after: 2 * time.Hour,
+			want: newRequest(inPhase(v1alpha1.PhaseFailed), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted), func(r *v1alpha1.ApprovalRequest) {
+				at := metav1.NewMicroTime(made.Add(2 * time.Hour))
+				r.Status.Execution.FinishedAt = &at
+			}).Status,
+			wantEvent: "Normal Failed A person found that the call did not take effect",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := []client.Object{tc.request}
+			if tc.server != nil {
+				objects = append(objects, tc.server)
+			}
+			h := newHarness(t, interceptor.Funcs{}, objects...)
+			h.clock.SetTime(made.Add(tc.after))
+			result, err := h.reconcile(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, h.stored(t).Status, cmpopts.EquateApproxTime(0)); diff != "" {
+				t.Errorf("stored status (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantResult, result); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantEvent, h.event()); diff != "" {
+				t.Errorf("event (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRemovalIsOfTheVersionThatWasJudged(t *testing.T) {
+	t.Parallel()
+	request := newRequest(inPhase(v1alpha1.PhaseExpired))
+	var preconditions *metav1.Preconditions
+	h := newHarness(t, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		preconditions = (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
+		return c.Delete(ctx, o, opts...)
+	}}, request, crane("server-uid"))
+	h.clock.SetTime(made.Add(time.Hour + requestRetention))
+	before := h.stored(t)
+	if _, err := h.reconcile(t); err != nil {
+		t.Fatal(err)
+	}
+	if h.stored(t) != nil {
+		t.Error("the request is still there")
+	}
+	want := &metav1.Preconditions{UID: &before.UID, ResourceVersion: &before.ResourceVersion}
+	if diff := cmp.Diff(want, preconditions); diff != "" {
+		t.Errorf("preconditions (-want +got):\n%s", diff)
+	}
+}
+
+// A request may reach the manager before its server does: the cache alone must not cancel it.
+func TestACacheThatLagsCancelsNothing(t *testing.T) {
+	t.Parallel()
+	lagging := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*v1alpha1.GovernedServer); ok {
+			return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("governedservers").GroupResource(), key.Name)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}}
+	h := newHarness(t, lagging, newRequest(inPhase(v1alpha1.PhasePending)), crane("server-uid"))
+	if _, err := h.reconcile(t); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.stored(t).Status.Phase; got != v1alpha1.PhasePending {
+		t.Errorf("phase %s, want Pending", got)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	resource := v1alpha1.GroupVersion.WithResource("approvalrequests").GroupResource()
+	broken := errors.New("broken")
+	for name, tc := range map[string]struct {
+		patch      error
+		wantErr    error
+		wantResult ctrl.Result
+	}{
+		"a conflict is quiet and never hot": {
+			patch: apierrors.NewConflict(resource, "cranes-0123", broken), wantResult: ctrl.Result{RequeueAfter: conflictDelay},
+		},
+		"what is gone is no error": {
+			patch: apierrors.NewNotFound(resource, "cranes-0123"), wantResult: ctrl.Result{RequeueAfter: conflictDelay},
+		},
+		"another error is reported": {patch: broken, wantErr: broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, interceptor.Funcs{SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+				return tc.patch
+			}}, newRequest(inPhase(v1alpha1.PhasePending), decided(v1alpha1.DecisionApproved)), crane("server-uid"))
+			result, err := h.reconcile(t)
+			if !errors.Is(err, tc.wantErr) || (err != nil) != (tc.wantErr != nil) {
+				t.Errorf("error %v, want %v", err, tc.wantErr)
+			}
+			if diff := cmp.Diff(tc.wantResult, result); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+			if e := h.event(); e != "" {
+				t.Errorf("told %q though nothing was saved", e)
+			}
+		})
+	}
+}
+
+func TestMetricsCountByPhase(t *testing.T) {
+	t.Parallel()
+	named := func(name string) edit { return func(r *v1alpha1.ApprovalRequest) { r.Name = name } }
+	h := newHarness(t, interceptor.Funcs{}, newRequest(inPhase(v1alpha1.PhasePending)), newRequest(named("b")),
+		newRequest(named("c"), inPhase(v1alpha1.PhaseDenied)))
+	h.clock.SetTime(made.Add(90 * time.Second))
+	want := `
+# HELP tidewaiter_approval_requests ApprovalRequests by phase.
+# TYPE tidewaiter_approval_requests gauge
+tidewaiter_approval_requests{phase="Ambiguous"} 0
+tidewaiter_approval_requests{phase="Approved"} 0
+tidewaiter_approval_requests{phase="Cancelled"} 0
+tidewaiter_approval_requests{phase="Denied"} 1
+tidewaiter_approval_requests{phase="Dismissed"} 0
+tidewaiter_approval_requests{phase="Executing"} 0
+tidewaiter_approval_requests{phase="Expired"} 0
+tidewaiter_approval_requests{phase="Failed"} 0
+tidewaiter_approval_requests{phase="Pending"} 2
+tidewaiter_approval_requests{phase="Succeeded"} 0
+# HELP tidewaiter_approval_requests_oldest_pending_seconds Age of the request that has waited longest for a person; 0 without one.
+# TYPE tidewaiter_approval_requests_oldest_pending_seconds gauge
+tidewaiter_approval_requests_oldest_pending_seconds 90
+`
+	if err := testutil.CollectAndCompare(&ApprovalRequestMetrics{Reader: h.client, Clock: h.clock}, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
