@@ -169,7 +169,8 @@ func only(header http.Header, name string) (value string, given bool) {
 
 // CheckParamHeaders refuses a call whose Mcp-Param-* headers do not repeat its arguments exactly as the x-mcp-header
 // annotations of the tool's input schema say. A header that no annotation asks for is refused, so that without a schema
-// (nil) every such header is: what nobody can compare nobody approved.
+// (nil) every such header is: what nobody can compare nobody approved. A header that is missing is the server's affair:
+// it changes nothing of what the arguments say.
 func CheckParamHeaders(header http.Header, m Message, inputSchema []byte) *Refusal {
 	var bound map[string][]strictjson.Value
 	for name, values := range header {
