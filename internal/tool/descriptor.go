@@ -18,6 +18,8 @@ type Descriptor struct {
 	InputSchema, OutputSchema json.RawMessage
 	// Raw is the whole entry, byte for byte as received: what Digest is computed over.
 	Raw json.RawMessage
+
+	digest string
 }
 
 // Annotations are the hints of the MCP tool annotations object (revision 2025-03-26 and later).
