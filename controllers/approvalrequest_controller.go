@@ -101,8 +101,6 @@ type step struct {
 	phase v1alpha1.Phase
 	// cancellation goes with PhaseCancelled.
 	cancellation v1alpha1.CancellationReason
-	// finishedAt is set on a request that a person settled.
-	finishedAt time.Time
 	// remove ends the retention.
 	remove bool
 	// wait until the clock alone can change the answer; zero for never.
@@ -120,7 +118,7 @@ func nextStep(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Tim
 		}
 		return step{phase: v1alpha1.PhaseAmbiguous}
 	case v1alpha1.PhaseAmbiguous:
-		return nextAmbiguous(request, now)
+		return nextAmbiguous(request)
 	case v1alpha1.PhaseDenied, v1alpha1.PhaseDismissed, v1alpha1.PhaseExpired, v1alpha1.PhaseCancelled,
 		v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
 		return nextEnded(request, serverExists, now)
@@ -161,15 +159,15 @@ func deadlineOf(request *v1alpha1.ApprovalRequest) time.Time {
 }
 
 // nextAmbiguous decides by what a person found out; without that the request stays, however old it is.
-func nextAmbiguous(request *v1alpha1.ApprovalRequest, now time.Time) step {
+func nextAmbiguous(request *v1alpha1.ApprovalRequest) step {
 	resolution := request.Status.Resolution
 	switch {
 	case resolution == nil:
 		return step{}
 	case resolution.Outcome == v1alpha1.ResolutionCommitted:
-		return step{phase: v1alpha1.PhaseSucceeded, finishedAt: now}
+		return step{phase: v1alpha1.PhaseSucceeded}
 	case resolution.Outcome == v1alpha1.ResolutionNotExecuted:
-		return step{phase: v1alpha1.PhaseFailed, finishedAt: now}
+		return step{phase: v1alpha1.PhaseFailed}
 	default:
 		return step{}
 	}
@@ -178,26 +176,40 @@ func nextAmbiguous(request *v1alpha1.ApprovalRequest, now time.Time) step {
 // nextEnded decides when an ended request is removed: after its retention, and not before it is in the records of its
 // server, if that is still there.
 func nextEnded(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Time) step {
-	end := endOf(request).Add(requestRetention)
-	if now.Before(end) {
-		return step{wait: end.Sub(now)}
+	end := endOf(request)
+	accounted := meta.FindStatusCondition(request.Status.Conditions, v1alpha1.ConditionAccounted)
+	switch {
+	case accounted != nil && accounted.Status == metav1.ConditionTrue:
+		// The counting follows the end, and unlike a resolution its time is the manager's own.
+		end = latest(end, accounted.LastTransitionTime.Time)
+	case isCounted(request.CurrentPhase()) && serverExists:
+		return step{} // the condition wakes us, or the end of the server
 	}
-	accounted := meta.IsStatusConditionTrue(request.Status.Conditions, v1alpha1.ConditionAccounted)
-	if isCounted(request.CurrentPhase()) && serverExists && !accounted {
-		return step{} // the condition wakes us
+	if removal := end.Add(requestRetention); now.Before(removal) {
+		return step{wait: removal.Sub(now)}
 	}
 	return step{remove: true}
 }
 
-// endOf returns when a request ended, or the latest time that it can have: a denial answers until the expiry.
+// endOf returns when a request ended as far as its execution tells, else its expiry: a denial answers until then.
 func endOf(request *v1alpha1.ApprovalRequest) time.Time {
-	switch request.CurrentPhase() {
-	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
-		if e := request.Status.Execution; e != nil && e.FinishedAt != nil {
-			return e.FinishedAt.Time
-		}
+	ran := request.CurrentPhase() == v1alpha1.PhaseSucceeded || request.CurrentPhase() == v1alpha1.PhaseFailed
+	e := request.Status.Execution
+	switch {
+	case ran && e != nil && e.FinishedAt != nil:
+		return e.FinishedAt.Time
+	case ran && e != nil && e.Deadline != nil:
+		return e.Deadline.Time
+	default:
+		return request.ExpiresAt()
 	}
-	return request.ExpiresAt()
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // isCounted tells whether a phase goes into the records of the server.
@@ -221,13 +233,6 @@ func (r *ApprovalRequestReconciler) take(ctx context.Context, request *v1alpha1.
 	request.Status.Phase = s.phase
 	if s.cancellation != "" {
 		request.Status.Cancellation = &v1alpha1.Cancellation{Reason: s.cancellation}
-	}
-	if !s.finishedAt.IsZero() {
-		if request.Status.Execution == nil {
-			request.Status.Execution = &v1alpha1.Execution{}
-		}
-		at := metav1.NewMicroTime(s.finishedAt)
-		request.Status.Execution.FinishedAt = &at
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, request, patch); err != nil {
@@ -275,7 +280,7 @@ func serverEnded() predicate.Predicate {
 	}
 }
 
-// requestsOf returns the requests of a server that has ended. What it misses by an error is found when it expires.
+// requestsOf returns the requests of a server that has ended. What it misses by an error ends when it expires.
 func (r *ApprovalRequestReconciler) requestsOf(ctx context.Context, server client.Object) []reconcile.Request {
 	var all v1alpha1.ApprovalRequestList
 	if err := r.Client.List(ctx, &all, client.InNamespace(server.GetNamespace())); err != nil {

@@ -84,10 +84,13 @@ func finished(after time.Duration) edit {
 	}
 }
 
-func accounted(r *v1alpha1.ApprovalRequest) {
-	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionAccounted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCounted,
-	})
+func accounted(after time.Duration) edit {
+	return func(r *v1alpha1.ApprovalRequest) {
+		meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionAccounted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCounted,
+			LastTransitionTime: metav1.NewTime(made.Add(after)),
+		})
+	}
 }
 
 func TestNextStep(t *testing.T) {
@@ -172,18 +175,18 @@ func TestNextStep(t *testing.T) {
 			want:    step{wait: 5 * time.Minute},
 		},
 		"Ambiguous stays for ever without a resolution": {
-			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), executing(time.Minute), accounted), after: 1000 * day, want: step{},
+			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), executing(time.Minute), accounted(time.Minute)), after: 1000 * day, want: step{},
 		},
 		"Ambiguous stays also when its server is gone": {
 			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous)), serverGone: true, after: 1000 * day, want: step{},
 		},
 		"committed": {
 			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), resolved(v1alpha1.ResolutionCommitted)), after: 3 * day,
-			want: step{phase: v1alpha1.PhaseSucceeded, finishedAt: made.Add(3 * day)},
+			want: step{phase: v1alpha1.PhaseSucceeded},
 		},
 		"not executed": {
 			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), resolved(v1alpha1.ResolutionNotExecuted)), after: 3 * day,
-			want: step{phase: v1alpha1.PhaseFailed, finishedAt: made.Add(3 * day)},
+			want: step{phase: v1alpha1.PhaseFailed},
 		},
 		"a word that is no resolution settles nothing": {
 			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), resolved("committed")), want: step{},
@@ -205,10 +208,10 @@ func TestNextStep(t *testing.T) {
 			request: newRequest(inPhase(v1alpha1.PhaseDismissed)), after: ttl + day, want: step{remove: true},
 		},
 		"denied, kept for a day after its expiry": {
-			request: newRequest(inPhase(v1alpha1.PhaseDenied), accounted), after: day, want: step{wait: ttl},
+			request: newRequest(inPhase(v1alpha1.PhaseDenied), accounted(time.Minute)), after: day, want: step{wait: ttl},
 		},
 		"denied and counted, removed": {
-			request: newRequest(inPhase(v1alpha1.PhaseDenied), accounted), after: ttl + day, want: step{remove: true},
+			request: newRequest(inPhase(v1alpha1.PhaseDenied), accounted(time.Minute)), after: ttl + day, want: step{remove: true},
 		},
 		"denied and not counted, kept": {
 			request: newRequest(inPhase(v1alpha1.PhaseDenied)), after: 100 * day, want: step{},
@@ -229,10 +232,18 @@ func TestNextStep(t *testing.T) {
 			after: time.Minute + day, want: step{remove: true},
 		},
 		"succeeded and counted, kept for a day after its end": {
-			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(2*ttl), accounted), after: 2*ttl + day - nano, want: step{wait: nano},
+			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(2*ttl), accounted(2*ttl)), after: 2*ttl + day - nano, want: step{wait: nano},
 		},
 		"succeeded and counted, removed": {
-			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(2*ttl), accounted), after: 2*ttl + day, want: step{remove: true},
+			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(2*ttl), accounted(2*ttl)), after: 2*ttl + day, want: step{remove: true},
+		},
+		"settled by a person long after its end, kept for a day after it was counted": {
+			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), executing(time.Minute), resolved(v1alpha1.ResolutionCommitted), accounted(9*day)),
+			after:   10*day - nano, want: step{wait: nano},
+		},
+		"settled by a person, the server gone, removed": {
+			request:    newRequest(inPhase(v1alpha1.PhaseFailed), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted)),
+			serverGone: true, after: time.Minute + day, want: step{remove: true},
 		},
 		"a phase of a later version is left alone": {
 			request: newRequest(inPhase("Paused")), after: 100 * day, want: step{},
@@ -339,10 +350,7 @@ func TestReconcileStoresTheStepAndTells(t *testing.T) {
 		},
 		"settled by a person": {
 			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted)), after: 2 * time.Hour,
-			want: newRequest(inPhase(v1alpha1.PhaseFailed), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted), func(r *v1alpha1.ApprovalRequest) {
-				at := metav1.NewMicroTime(made.Add(2 * time.Hour))
-				r.Status.Execution.FinishedAt = &at
-			}).Status,
+			want:      newRequest(inPhase(v1alpha1.PhaseFailed), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted)).Status,
 			wantEvent: "Normal Failed A person found that the call did not take effect",
 		},
 	} {
