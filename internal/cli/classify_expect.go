@@ -192,7 +192,7 @@ func (c comparison) print(out io.Writer) error {
 		unsure += c.unsure.total(row.tier)
 	}
 	fmt.Fprintf(table, "\nHigh confidence: %s.\n", c.sure.figures())
-	fmt.Fprintf(table, "Low confidence, left out above (%d tools), a trend only: %s.\n", unsure, c.unsure.figures())
+	fmt.Fprintf(table, "Low confidence, left out above, a trend only (tools: %d): %s.\n", unsure, c.unsure.figures())
 	fmt.Fprintf(table, "Labels without a tool: %d. Tools without a label: %d.\n", c.absent, c.unlabelled)
 	fmt.Fprintf(table, "Tools that came out less strict than expected: %d\n", len(c.lenient))
 	for _, l := range c.lenient {
