@@ -1,0 +1,474 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
+)
+
+func namesOf(r Result) []string {
+	names := make([]string, 0, len(r.Tools))
+	for _, d := range r.Tools {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+func TestARealServerIsListedInWhicheverRevisionItSpeaks(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		options []server.StreamableHTTPOption
+		break26 bool
+		want    string
+	}{
+		"without sessions":         {want: "2026-07-28"},
+		"with sessions":            {break26: true, want: "2025-11-25"},
+		"stateless before 2026-07": {break26: true, options: []server.StreamableHTTPOption{server.WithStateLess(true)}, want: "2025-11-25"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			handler := http.Handler(server.NewStreamableHTTPServer(withTools(billing(), "send_invoice", "get_invoice"), tc.options...))
+			if tc.break26 {
+				handler = before2026(handler)
+			}
+			got, err := Tools(t.Context(), targetOf(t, serve(t, handler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"get_invoice", "send_invoice"}, namesOf(got)); diff != "" {
+				t.Errorf("tools (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(Info{"billing", "1.2.3", tc.want}, got.Server); diff != "" {
+				t.Errorf("server (-want +got):\n%s", diff)
+			}
+			if !got.Announces || got.Gaps != nil {
+				t.Errorf("got announces %t and gaps %q", got.Announces, got.Gaps)
+			}
+		})
+	}
+}
+
+// before2026 makes a server that knows nothing of the revision 2026-07-28.
+func before2026(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") == "2026-07-28" {
+			http.Error(w, "unsupported", http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func TestDefinitionsAreKeptByteForByte(t *testing.T) {
+	t.Parallel()
+	entry := `{ "name":"pay", "inputSchema":{"$schema":"x","properties":{"n":{"const":9007199254740993}},"oneOf":[]}, "x-vendor" : 1.10}`
+	for _, sse := range []bool{false, true} {
+		s := &script{sse: sse, list: func(string, int) string { return listOf(entry, "") }}
+		got, err := Tools(t.Context(), targetOf(t, serve(t, s)))
+		if err != nil || len(got.Tools) != 1 {
+			t.Fatalf("sse %t: %v, %v", sse, got, err)
+		}
+		if diff := cmp.Diff(entry, string(got.Tools[0].Raw)); diff != "" {
+			t.Errorf("sse %t (-want +got):\n%s", sse, diff)
+		}
+	}
+}
+
+func TestPagesAreFollowedToTheEnd(t *testing.T) {
+	t.Parallel()
+	tools := make([]string, 250)
+	for i := range tools {
+		tools[i] = fmt.Sprintf("tool_%03d", i)
+	}
+	got, err := Tools(t.Context(), targetOf(t, serveMCP(t, withTools(billing(server.WithPaginationLimit(100)), tools...))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(tools, namesOf(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestListsAreBounded(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", tool.MaxName+1)
+	for name, tc := range map[string]struct {
+		list      func(cursor string, call int) string
+		wantTools int
+		wantGaps  []string
+		wantLists int
+	}{
+		"a list without an end of pages": {
+			list: func(_ string, call int) string {
+				return listOf(entries(fmt.Sprintf("p%d_", call), 1), fmt.Sprint(call))
+			},
+			wantTools: maxPages, wantLists: maxPages,
+			wantGaps: []string{"the server lists more than 200 pages"},
+		},
+		"a cursor that repeats itself": {
+			list:      func(_ string, call int) string { return listOf(entries(fmt.Sprintf("p%d_", call), 1), "again") },
+			wantTools: 2, wantLists: 2,
+			wantGaps: []string{"the server repeats a cursor, so its list ends there"},
+		},
+		"a server that knows no cursors and gives the same page for ever": {
+			list:      func(string, int) string { return listOf(entries("t", 3), "again") },
+			wantTools: 3, wantLists: 2,
+			wantGaps: []string{"the server repeats a cursor, so its list ends there"},
+		},
+		"a hundred thousand tools in one page": {
+			list:      func(string, int) string { return listOf(entries("t", 100_000), "") },
+			wantTools: MaxTools, wantLists: 1,
+			wantGaps: []string{"the server lists more than 1000 tools"},
+		},
+		"many tools in many pages": {
+			list: func(_ string, call int) string {
+				return listOf(entries(fmt.Sprintf("p%d_", call), 300), fmt.Sprint(call))
+			},
+			wantTools: MaxTools, wantLists: 4,
+			wantGaps: []string{"the server lists more than 1000 tools"},
+		},
+		"exactly as many tools as are kept": {
+			list:      func(string, int) string { return listOf(entries("t", MaxTools), "") },
+			wantTools: MaxTools, wantLists: 1,
+		},
+		"a definition of 5 MB beside an honest one": {
+			list: func(string, int) string {
+				return listOf(`{"name":"big","inputSchema":{"x":"`+strings.Repeat("y", 5<<20)+`"}},`+entries("t", 1), "")
+			},
+			wantTools: 1, wantLists: 1,
+			wantGaps: []string{"left out 1 with a definition of more than 1048576 bytes"},
+		},
+		"a name with two definitions, one said twice, and names that are none": {
+			list: func(string, int) string {
+				return listOf(`{"name":"pay","description":"a"},{"name":"pay","description":"b"},{"name":"pay","description":"a"},
+					{"name":"get"},{"name":"get"},{"name":"`+long+`"},{"name":"a\nb"},7,{"name":7}`, "")
+			},
+			wantTools: 1, wantLists: 1,
+			wantGaps: []string{
+				"left out 1 with two definitions",
+				"left out 4 with no strict JSON definition, or without a printable name of 1 to 128 bytes",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &script{list: tc.list}
+			got, err := Tools(t.Context(), targetOf(t, serve(t, s)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Tools) != tc.wantTools || s.listed() != tc.wantLists {
+				t.Errorf("got %d tools after %d lists, want %d after %d", len(got.Tools), s.listed(), tc.wantTools, tc.wantLists)
+			}
+			if diff := cmp.Diff(tc.wantGaps, got.Gaps); diff != "" {
+				t.Errorf("gaps (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnAnswerThatTwoParsersReadDifferentlyIsRefusedWhole(t *testing.T) {
+	t.Parallel()
+	for name, result := range map[string]string{
+		"two lists":             `{"tools":[{"name":"a"}],"tools":[{"name":"b"}]}`,
+		"two lists by case":     `{"tools":[{"name":"a"}],"Tools":[{"name":"b"}]}`,
+		"two lists by long s":   `{"tools":[{"name":"a"}],"toolſ":[{"name":"b"}]}`,
+		"another case alone":    `{"Tools":[{"name":"b"}]}`,
+		"no list":               `{}`,
+		"null":                  `null`,
+		"null list":             `{"tools":null}`,
+		"a list that is none":   `{"tools":{"name":"a"}}`,
+		"a cursor that is none": `{"tools":[],"nextCursor":5}`,
+		"an endless cursor":     `{"tools":[],"nextCursor":"` + strings.Repeat("x", maxCursor+1) + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &script{list: func(string, int) string { return result }}
+			got, err := Tools(t.Context(), targetOf(t, serve(t, s)))
+			want := &Error{Kind: ProtocolError, Cause: "the server's answer to tools/list is no list of tools"}
+			if diff := cmp.Diff(want, fault(err), cmp.AllowUnexported(Error{})); diff != "" {
+				t.Errorf("got %v (-want +got):\n%s", got, diff)
+			}
+		})
+	}
+	control := &script{list: func(string, int) string { return `{"tools":[{"name":"a"}],"_meta":{"tools":1},"ttlMs":5}` }}
+	if got, err := Tools(t.Context(), targetOf(t, serve(t, control))); err != nil || len(got.Tools) != 1 {
+		t.Errorf("an honest list: %v, %v", got, err)
+	}
+}
+
+func fault(err error) *Error {
+	got, _ := errors.AsType[*Error](err)
+	return got
+}
+
+func TestTheSameFaultHasTheSameWords(t *testing.T) {
+	t.Parallel()
+	status := func(code int) func(*testing.T) Target {
+		return func(t *testing.T) Target {
+			return targetOf(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				http.Error(w, "at "+time.Now().String(), code)
+			})))
+		}
+	}
+	body := func(contentType, text string) func(*testing.T) Target {
+		return func(t *testing.T) Target {
+			return targetOf(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", contentType)
+				_, _ = io.WriteString(w, text)
+			})))
+		}
+	}
+	for name, tc := range map[string]struct {
+		target func(*testing.T) Target
+		kind   Kind
+		cause  string
+	}{
+		"refused":            {closedPort, Unreachable, "the connection is refused"},
+		"no such name":       {func(t *testing.T) Target { return targetOf(t, "http://nobody.invalid/mcp") }, Unreachable, "the server's name does not resolve"},
+		"hangs":              {hangs, Unreachable, "the server does not answer in time"},
+		"breaks off":         {breaksOff, Unreachable, "the server breaks the connection off"},
+		"401":                {status(401), Unauthorized, "the server refuses the credentials with HTTP status 401"},
+		"403":                {status(403), Unauthorized, "the server refuses the credentials with HTTP status 403"},
+		"404":                {status(404), Unreachable, "the server answers with HTTP status 404"},
+		"429":                {status(429), Unreachable, "the server answers with HTTP status 429"},
+		"503":                {status(503), Unreachable, "the server answers with HTTP status 503"},
+		"metadata":           {func(t *testing.T) Target { return targetOf(t, "http://169.254.169.254/mcp") }, AddressForbidden, "the server's address is refused: metadata service address may not be dialled"},
+		"mapped metadata":    {func(t *testing.T) Target { return targetOf(t, "http://[::ffff:169.254.169.254]/mcp") }, AddressForbidden, "the server's address is refused: metadata service address may not be dialled"},
+		"private":            {func(t *testing.T) Target { return targetOf(t, "http://10.1.2.3/mcp") }, AddressForbidden, "the server's address is refused: private address may not be dialled"},
+		"redirect":           {redirects, Unreachable, "the server answers with HTTP status 307, a redirect, which is not followed"},
+		"unknown authority":  {selfSigned, Unreachable, "TLS: the server's certificate is of an unknown authority"},
+		"another name":       {otherName, Unreachable, "TLS: the server's certificate is for another name"},
+		"no TLS":             {plain, Unreachable, "TLS: the server does not speak TLS"},
+		"a page of HTML":     {body("text/html", "<html>"), ProtocolError, "the server's answer is no MCP message"},
+		"no JSON":            {body("application/json", "hello"), ProtocolError, "the server's answer is no MCP message"},
+		"null":               {body("application/json", "null"), ProtocolError, "the server's answer is no MCP message"},
+		"an empty stream":    {body("text/event-stream", ""), ProtocolError, "the server's answer is no MCP message"},
+		"an endless answer":  {body("application/json", "{\"x\":\""+strings.Repeat("y", maxAnswer)), ProtocolError, "the server's answer is too large"},
+		"an endless stream":  {body("text/event-stream", "data: "+strings.Repeat("y", maxAnswer+1)), ProtocolError, "the server's answer is too large"},
+		"an odd list answer": {func(t *testing.T) Target { return targetOf(t, serve(t, noMethod())) }, ProtocolError, "the server answers tools/list with JSON-RPC error -32601"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := tc.target(t)
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), limit(name))
+				_, err := Tools(ctx, target)
+				cancel()
+				got := fault(err)
+				if got == nil || got.Kind != tc.kind || got.Cause != tc.cause {
+					t.Fatalf("got %#v (%v), want %s %q", got, err, tc.kind, tc.cause)
+				}
+			}
+		})
+	}
+}
+
+func limit(name string) time.Duration {
+	if name == "hangs" {
+		return 300 * time.Millisecond
+	}
+	return 30 * time.Second
+}
+
+func closedPort(t *testing.T) Target {
+	running := httptest.NewServer(http.NotFoundHandler())
+	running.Close()
+	return targetOf(t, running.URL)
+}
+
+func hangs(t *testing.T) Target {
+	done := make(chan struct{})
+	url := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-done:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(func() { close(done) })
+	return targetOf(t, url)
+}
+
+func breaksOff(t *testing.T) Target {
+	return targetOf(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	})))
+}
+
+func redirects(t *testing.T) Target {
+	return targetOf(t, serve(t, http.RedirectHandler("http://169.254.169.254/latest", http.StatusTemporaryRedirect)))
+}
+
+func tlsServer(t *testing.T) *httptest.Server {
+	running := httptest.NewUnstartedServer(server.NewStreamableHTTPServer(withTools(billing(), "get_invoice")))
+	running.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are the point
+	running.StartTLS()
+	t.Cleanup(running.Close)
+	return running
+}
+
+func selfSigned(t *testing.T) Target { return targetOf(t, tlsServer(t).URL) }
+
+func trusting(t *testing.T, running *httptest.Server, serverName string) Target {
+	pool := x509.NewCertPool()
+	pool.AddCert(running.Certificate())
+	transport := guard().Transport(&tls.Config{RootCAs: pool, ServerName: serverName})
+	t.Cleanup(transport.CloseIdleConnections)
+	return Target{URL: running.URL, Transport: transport}
+}
+
+func otherName(t *testing.T) Target { return trusting(t, tlsServer(t), "other.test") }
+
+func plain(t *testing.T) Target {
+	return targetOf(t, strings.Replace(serve(t, http.NotFoundHandler()), "http:", "https:", 1))
+}
+
+func noMethod() http.Handler {
+	s := &script{}
+	s.before = func(w http.ResponseWriter, _ *http.Request, method string) bool {
+		if method != "tools/list" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1001,"error":{"code":-32601,"message":"at noon"}}`)
+		return true
+	}
+	return s
+}
+
+func TestATrustedAuthorityIsEnoughForTLS(t *testing.T) {
+	t.Parallel()
+	got, err := Tools(t.Context(), trusting(t, tlsServer(t), "example.com"))
+	if err != nil || len(got.Tools) != 1 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestARedirectLeadsNowhere(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int64
+	elsewhere := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	_, err := Tools(t.Context(), targetOf(t, serve(t, http.RedirectHandler(elsewhere, http.StatusPermanentRedirect))))
+	if fault(err) == nil || reached.Load() != 0 {
+		t.Errorf("got %v after %d visits", err, reached.Load())
+	}
+}
+
+func TestAPageThatFailsSpoilsTheWholeList(t *testing.T) {
+	t.Parallel()
+	s := &script{list: func(cursor string, _ int) string { return listOf(entries("p"+cursor, 2), "second") }}
+	lists := 0
+	s.before = func(w http.ResponseWriter, _ *http.Request, method string) bool {
+		if method != "tools/list" {
+			return false
+		}
+		if lists++; lists < 2 {
+			return false
+		}
+		http.Error(w, "late", http.StatusGatewayTimeout)
+		return true
+	}
+	got, err := Tools(t.Context(), targetOf(t, serve(t, s)))
+	if f := fault(err); f == nil || f.Kind != Unreachable || got.Tools != nil {
+		t.Errorf("got %v, %v, want an error and nothing of the first page", got, err)
+	}
+}
+
+func TestASessionThatTheServerForgotIsOpenedAgain(t *testing.T) {
+	t.Parallel()
+	s := &script{list: func(string, int) string { return listOf(entries("t", 1), "") }}
+	s.before = func(w http.ResponseWriter, r *http.Request, method string) bool {
+		if method == "tools/list" && r.Header.Get("Mcp-Session-Id") == "session-1" {
+			http.NotFound(w, r)
+			return true
+		}
+		return false
+	}
+	got, err := Tools(t.Context(), targetOf(t, serve(t, s)))
+	if err != nil || len(got.Tools) != 1 || s.sessions != 2 {
+		t.Errorf("got %v, %v after %d sessions", got, err, s.sessions)
+	}
+}
+
+func TestHeadersGoWithEveryRequest(t *testing.T) {
+	t.Parallel()
+	next := before2026(server.NewStreamableHTTPServer(withTools(billing(), "get_invoice")))
+	var without atomic.Int64
+	methods := make(chan string, 16)
+	target := targetOf(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer s3cret" {
+			without.Add(1)
+		}
+		methods <- r.Method
+		next.ServeHTTP(w, r)
+	})))
+	target.Headers = http.Header{"Authorization": {"Bearer s3cret"}}
+	if _, err := Tools(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	close(methods)
+	seen := map[string]bool{}
+	for method := range methods {
+		seen[method] = true
+	}
+	if n := without.Load(); n != 0 || !seen[http.MethodPost] || !seen[http.MethodDelete] {
+		t.Errorf("%d requests came without the header, of %v", n, seen)
+	}
+}
+
+func TestTheAddressGuardIsAskedOnEveryDial(t *testing.T) {
+	t.Parallel()
+	url := serveMCP(t, withTools(billing(), "get_invoice"))
+	transport := netguard.Policy{}.Transport(nil)
+	t.Cleanup(transport.CloseIdleConnections)
+	_, err := Tools(t.Context(), Target{URL: url, Transport: transport})
+	if f := fault(err); f == nil || f.Kind != AddressForbidden {
+		t.Errorf("got %v, want AddressForbidden", err)
+	}
+}
+
+// FuzzReadPage looks for an answer to tools/list that makes discovery panic or break its bounds.
+func FuzzReadPage(f *testing.F) {
+	f.Add([]byte(listOf(entries("t", 2), "next")))
+	f.Add([]byte(`{"tools":[1,null,{}],"nextCursor":null}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := readPage(raw)
+		if err != nil {
+			return
+		}
+		var found collection
+		found.add(p.tools)
+		found.gaps(false)
+		for name := range found.tools {
+			if name == "" || len(name) > tool.MaxName {
+				t.Errorf("kept %q", name)
+			}
+		}
+	})
+}

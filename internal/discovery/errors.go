@@ -1,0 +1,118 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
+)
+
+// Kind says who can mend an Error.
+type Kind string
+
+const (
+	// Unreachable: nobody answered, or not as a working server does.
+	Unreachable Kind = "Unreachable"
+	// Unauthorized: the server refused the credentials.
+	Unauthorized Kind = "Unauthorized"
+	// AddressForbidden: the address may not be dialled.
+	AddressForbidden Kind = "AddressForbidden"
+	// ProtocolError: what answered does not speak MCP as it should.
+	ProtocolError Kind = "ProtocolError"
+)
+
+// Error says why a server's tools could not be listed. The same fault has the same words: they hold no address, port,
+// identifier or time, and nothing that the server chose.
+type Error struct {
+	// Kind says who can mend it.
+	Kind Kind
+	// Cause is a phrase for people.
+	Cause string
+	// status is the HTTP status behind the error, if any.
+	status int
+}
+
+// Error returns the cause.
+func (e *Error) Error() string { return e.Cause }
+
+func unreachable(cause string) *Error { return &Error{Kind: Unreachable, Cause: cause} }
+
+func protocolError(format string, args ...any) *Error {
+	return &Error{Kind: ProtocolError, Cause: fmt.Sprintf(format, args...)}
+}
+
+// statusError turns an HTTP status into an Error, nil for success.
+func statusError(status int) *Error {
+	switch {
+	case status >= 200 && status < 300:
+		return nil
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return &Error{Kind: Unauthorized, Cause: fmt.Sprintf("the server refuses the credentials with HTTP status %d", status), status: status}
+	case status >= 300 && status < 400:
+		return &Error{Kind: Unreachable, Cause: fmt.Sprintf("the server answers with HTTP status %d, a redirect, which is not followed", status), status: status}
+	default:
+		return &Error{Kind: Unreachable, Cause: fmt.Sprintf("the server answers with HTTP status %d", status), status: status}
+	}
+}
+
+// dialError turns what the network or TLS said into an Error.
+func dialError(err error) *Error {
+	if forbidden, ok := errors.AsType[*netguard.ForbiddenError](err); ok {
+		return &Error{Kind: AddressForbidden, Cause: "the server's address is refused: " + forbidden.Error()}
+	}
+	if cause := tlsCause(err); cause != "" {
+		return unreachable(cause)
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && !dns.IsTimeout {
+		return unreachable("the server's name does not resolve")
+	}
+	if netErr, ok := errors.AsType[net.Error](err); ok && netErr.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return unreachable("the server does not answer in time")
+	}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return unreachable("the connection is refused")
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return unreachable("there is no route to the server")
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return unreachable("the server breaks the connection off")
+	default:
+		return unreachable("the connection fails")
+	}
+}
+
+// tlsCause names a fault of TLS, "" for any other error.
+func tlsCause(err error) string {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "TLS: the server's certificate is of an unknown authority"
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "TLS: the server's certificate is for another name"
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		if invalid.Reason == x509.Expired {
+			return "TLS: the server's certificate has expired or is not valid yet"
+		}
+		return "TLS: the server's certificate is not valid"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "TLS: the server's certificate is not trusted"
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return "TLS: the server does not speak TLS"
+	}
+	if _, ok := errors.AsType[tls.AlertError](err); ok {
+		return "TLS: the server ends the handshake"
+	}
+	return ""
+}

@@ -1,0 +1,143 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// errTooLarge ends an answer that is longer than it may be.
+var errTooLarge = errors.New("answer is too large")
+
+// line is the transport of one session: it adds the server's headers to every request, bounds what comes back, and
+// remembers why the last exchange was no success, since the MCP client keeps neither status nor cause.
+type line struct {
+	base    http.RoundTripper
+	headers http.Header
+	// perEvent bounds each event of a stream instead of whole answers, for streams that never end.
+	perEvent bool
+
+	mu   sync.Mutex
+	left int64 // bytes that all answers together may still have; unused with perEvent
+	last *exchange
+}
+
+// exchange is what went wrong with one request, nil where nothing did. A body may fail after its answer was read, so
+// that alone is no reason to distrust an answer.
+type exchange struct{ head, body *Error }
+
+// RoundTrip implements http.RoundTripper.
+func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
+	if fault := l.fault(); req.Method == http.MethodDelete && fault != nil {
+		// The polite end of a session is not worth waiting for on a server that fails.
+		return nil, fault
+	}
+	req = req.Clone(req.Context())
+	for name, values := range l.headers {
+		req.Header[name] = values
+	}
+	resp, err := l.base.RoundTrip(req)
+	if err != nil {
+		l.begin(&exchange{head: dialError(err)})
+		return nil, err
+	}
+	e := &exchange{head: statusError(resp.StatusCode)}
+	l.begin(e)
+	resp.Body = &boundedBody{ReadCloser: resp.Body, line: l, exchange: e, left: maxAnswer}
+	return resp, nil
+}
+
+func (l *line) begin(e *exchange) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = e
+}
+
+// refusal returns why the last request got no answer or one that says no.
+func (l *line) refusal() *Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		return nil
+	}
+	return l.last.head
+}
+
+// fault returns what went wrong with the last request, its body included.
+func (l *line) fault() *Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		return nil
+	}
+	return cmp.Or(l.last.head, l.last.body)
+}
+
+func (l *line) bodyFailed(e *exchange, fault *Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.body = cmp.Or(e.body, fault)
+}
+
+// take spends n bytes of the session's budget and tells whether it had them.
+func (l *line) take(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left -= int64(n)
+	return l.left >= 0
+}
+
+// boundedBody fails where an answer, or with perEvent one event of it, is longer than maxAnswer, and where the session
+// has used up its budget.
+type boundedBody struct {
+	io.ReadCloser
+	line     *line
+	exchange *exchange
+	left     int64
+	// newlines counts line ends in a row; two of them end an event.
+	newlines int
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.line.perEvent {
+		b.countEvents(p[:n])
+	} else {
+		b.left -= int64(n)
+		if !b.line.take(n) {
+			b.left = -1
+		}
+	}
+	if b.left < 0 {
+		b.line.bodyFailed(b.exchange, protocolError("the server's answer is too large"))
+		return 0, errTooLarge
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.line.bodyFailed(b.exchange, dialError(err))
+	}
+	return n, err
+}
+
+// countEvents gives every event a budget of its own.
+func (b *boundedBody) countEvents(data []byte) {
+	for _, c := range data {
+		switch c {
+		case '\n':
+			if b.newlines++; b.newlines >= 2 {
+				b.left = maxAnswer
+			}
+		case '\r':
+		default:
+			b.newlines = 0
+			b.left--
+		}
+		if b.left < 0 {
+			return
+		}
+	}
+}

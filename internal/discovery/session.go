@@ -1,0 +1,153 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
+)
+
+// probeTimeout bounds the question whether a server speaks a revision without sessions; servers that ignore unknown
+// methods cost that long at every listing.
+const probeTimeout = 5 * time.Second
+
+// Target is one MCP server and what is presented to it.
+type Target struct {
+	// URL of the streamable HTTP endpoint.
+	URL string
+	// Headers go with every request.
+	Headers http.Header
+	// Transport makes the connections; it must come from a netguard.Policy.
+	Transport http.RoundTripper
+}
+
+// session is one connection of the MCP client, in whichever revision the server speaks.
+type session struct {
+	client *client.Client
+	http   *http.Client
+	line   *line
+	url    string
+	hello  *mcp.InitializeResult
+	nextID int64
+}
+
+// connect opens a session. Its errors are of type *Error.
+func connect(ctx context.Context, target Target, perEvent bool) (*session, error) {
+	l := &line{base: target.Transport, headers: target.Headers, perEvent: perEvent, left: maxListing}
+	httpClient := &http.Client{Transport: l, CheckRedirect: netguard.NoRedirect}
+	wire, err := transport.NewStreamableHTTP(target.URL,
+		transport.WithHTTPBasicClient(httpClient),
+		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, protocolError("the server's address is no URL")
+	}
+	probe := probeTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		probe = min(probe, time.Until(deadline)/2)
+	}
+	s := &session{client: client.NewClient(wire, client.WithDiscoverTimeout(probe)), http: httpClient, line: l, url: target.URL}
+	if err := s.client.Start(ctx); err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	hello := mcp.InitializeRequest{}
+	hello.Params.ClientInfo = mcp.Implementation{Name: "tidewaiter", Version: "v1alpha1"}
+	if s.hello, err = s.client.Initialize(ctx, hello); err != nil {
+		err = s.explain(ctx, err)
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *session) close() { _ = s.client.Close() } // the server ends forgotten sessions itself
+
+// explain says in stable words why a request came to nothing.
+func (s *session) explain(ctx context.Context, err error) *Error {
+	if fault := s.line.fault(); fault != nil {
+		return fault
+	}
+	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+		return unreachable("the server does not answer in time")
+	}
+	return protocolError("the server's answer is no MCP message")
+}
+
+// request sends one request and returns its result, byte for byte as it was received.
+func (s *session) request(ctx context.Context, method mcp.MCPMethod, params map[string]any) (json.RawMessage, error) {
+	header := http.Header{}
+	version := s.client.ProtocolVersion()
+	if mcp.IsModernProtocol(version) {
+		params["_meta"] = map[string]any{
+			mcp.MetaKeyProtocolVersion:    version,
+			mcp.MetaKeyClientCapabilities: mcp.ClientCapabilities{},
+		}
+		for name, value := range mcp.StandardHeaders(version, method, nil) {
+			header.Set(name, value)
+		}
+	}
+	// Ids start high above the few that the client has used itself.
+	s.nextID++
+	id := mcp.NewRequestId(1000 + s.nextID)
+	response, err := s.client.GetTransport().SendRequest(ctx, transport.JSONRPCRequest{
+		JSONRPC: mcp.JSONRPC_VERSION, ID: id, Method: string(method), Params: params, Header: header,
+	})
+	if err != nil || s.line.refusal() != nil {
+		return nil, s.explain(ctx, err)
+	}
+	if response.Error != nil {
+		return nil, protocolError("the server answers %s with JSON-RPC error %d", method, response.Error.Code)
+	}
+	if !sameID(response.ID, id) {
+		return nil, protocolError("the server answers another request than %s", method)
+	}
+	return response.Result, nil
+}
+
+func sameID(a, b mcp.RequestId) bool {
+	left, errLeft := json.Marshal(a)
+	right, errRight := json.Marshal(b)
+	return errLeft == nil && errRight == nil && bytes.Equal(left, right)
+}
+
+// info returns what the server said of itself, cut to what a status may hold.
+func (s *session) info() Info {
+	return Info{
+		Name:            clip(s.hello.ServerInfo.Name, maxInfo),
+		Version:         clip(s.hello.ServerInfo.Version, maxInfo),
+		ProtocolVersion: clip(s.hello.ProtocolVersion, maxInfo),
+	}
+}
+
+// announces tells whether the server says that it tells of changes to its list of tools.
+func (s *session) announces() bool {
+	tools := s.hello.Capabilities.Tools
+	return tools != nil && tools.ListChanged
+}
+
+// clip returns at most limit bytes of a text that a stranger wrote, without what does not print.
+func clip(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "")
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, text)
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "")
+	}
+	return text
+}
