@@ -1,0 +1,96 @@
+# Tidewaiter: everything a developer runs. `make help` lists it.
+#
+# On a fresh machine the first run builds a control plane from Go modules (about ten minutes on two cores, kept in the
+# user's cache directory) and compiles the dependencies (about five more). Later runs take minutes.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+export CGO_ENABLED ?= $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo 1 || echo 0)
+
+# The race detector needs a C compiler.
+RACE := $(if $(filter 1,$(CGO_ENABLED)),-race,)
+PACKAGES ?= ./...
+BIN := $(CURDIR)/bin
+CONTROLLER_GEN := cd hack/tools && go run sigs.k8s.io/controller-tools/cmd/controller-gen
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+##@ Use
+
+.PHONY: demo
+demo: build ## Run the whole governance cycle on a local control plane, narrated. `make demo KEEP=1` leaves it running.
+	@KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go run ./hack/demo $(if $(KEEP),--keep,)
+
+.PHONY: demo-stop
+demo-stop: ## End a demo that was kept.
+	@go run ./hack/demo --stop
+
+.PHONY: build
+build: ## Build manager, gateway and the kubectl plugin into bin/.
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/ ./cmd/...
+	@ln -sf kubectl-tidewaiter $(BIN)/kubectl-approve
+	@ln -sf kubectl-tidewaiter $(BIN)/kubectl-deny
+
+.PHONY: install
+install: ## Install the CRDs and the admission policies into the cluster of the current kubeconfig.
+	kubectl apply -k config/crd
+	kubectl apply -k config/admission
+
+.PHONY: deploy
+deploy: ## Install everything into the cluster of the current kubeconfig.
+	kubectl apply -k config/default
+
+##@ Develop
+
+.PHONY: generate
+generate: ## Generate deep copies.
+	$(CONTROLLER_GEN) object:headerFile=../boilerplate.go.txt paths=../../api/...
+
+.PHONY: manifests
+manifests: ## Generate CRDs and roles, and copy the CRDs into the chart.
+	$(CONTROLLER_GEN) crd paths=../../api/... output:crd:dir=../../config/crd/bases
+	go run ./hack/genadmission
+	mkdir -p charts/tidewaiter/crds && rm -f charts/tidewaiter/crds/*.yaml && cp config/crd/bases/*.yaml charts/tidewaiter/crds/
+
+.PHONY: fmt
+fmt: ## Format the code.
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: vet
+vet: ## Look for mistakes that the compiler lets pass.
+	go vet ./...
+
+.PHONY: envtest
+envtest: ## Print where etcd, kube-apiserver and kubectl are, after finding, downloading or building them.
+	@hack/envtest.sh
+
+.PHONY: test
+test: ## Run all tests: minutes when warm, about 25 on a fresh machine with two cores. TIDEWAITER_CORPUS=DIR measures the classifier too.
+	@echo "test: race detector $(if $(RACE),on,left out: no C compiler was found)"
+	@[ -n "$${TIDEWAITER_CORPUS:-}" ] || echo "test: TIDEWAITER_CORPUS is not set: the classifier's figures on real tools are not measured"
+	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test $(RACE) -shuffle=on -timeout 20m $(PACKAGES)
+
+.PHONY: test-oldest
+test-oldest: ## Run the tests on the oldest Kubernetes that is supported; needs a download of it, or KUBEBUILDER_ASSETS.
+	KUBEBUILDER_ASSETS="$$(ENVTEST_K8S_VERSION=1.32.0 hack/envtest.sh)" go test $(RACE) -shuffle=on -timeout 20m ./test/... ./controllers/...
+
+.PHONY: bench
+bench: ## Measure classify, decide, hash, scan, and a call through the gateway beside the same call direct and through a plain proxy.
+	go test -run '^$$' -bench . -benchmem ./internal/... | grep -v -e '^PASS' -e 'no test files'
+
+.PHONY: lint
+lint: ## Check style, and the API types against the Kubernetes conventions.
+	cd hack/tools/lint && go build -o $(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	cd hack/tools/apilint && go build -o $(BIN)/kube-api-linter sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter
+	$(BIN)/golangci-lint run
+	$(BIN)/kube-api-linter run --config .kube-api-linter.yml ./api/...
+
+.PHONY: verify
+verify: generate manifests ## Fail when generated files are not what the sources say.
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "verify: not formatted, run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@go mod tidy -diff || { echo "verify: run go mod tidy"; exit 1; }
+	@test -z "$$(git status --porcelain)" || { echo "verify: generated files differ, or the tree is not clean:"; git status --short; git diff; exit 1; }
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,104 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// readAll reads a body of a known or unknown length; the reader bounds it.
+func readAll(body io.Reader, length int64) ([]byte, *wire.Refusal) {
+	var buf bytes.Buffer
+	if length > 0 {
+		buf.Grow(int(length) + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(body); err != nil {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			return nil, wire.TooLarge()
+		}
+		return nil, &wire.Refusal{Status: http.StatusBadRequest, Code: mcp.PARSE_ERROR, Message: "the body could not be read to its end"}
+	}
+	return buf.Bytes(), nil
+}
+
+func writeRefusal(w http.ResponseWriter, refusal *wire.Refusal) {
+	writeJSON(w, refusal.Status, refusal.Body())
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	w.Write(body) //nolint:errcheck // the client has gone; there is nobody to tell
+}
+
+// writeNotReady answers while there is nothing to decide by: it asks the client to come again, and is not to be taken
+// for the 404 of a session.
+func writeNotReady(w http.ResponseWriter, id []byte) {
+	w.Header().Set("Retry-After", "5")
+	refusal := wire.Refusal{Status: http.StatusServiceUnavailable, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: no policy is loaded for this server yet; send the message again in some seconds"}
+	writeRefusal(w, refusal.For(id))
+}
+
+// writeUpstreamError answers for a server that cannot be reached. It names no host.
+func writeUpstreamError(w http.ResponseWriter, id []byte, err error) {
+	writeRefusal(w, upstreamRefusal(err).For(id))
+}
+
+func upstreamRefusal(err error) *wire.Refusal {
+	message := "Tidewaiter gateway: the MCP server cannot be reached"
+	if errors.Is(err, errNoUpstream) {
+		message = "Tidewaiter gateway: the MCP server's endpoint cannot be used; its GovernedServer says why"
+	}
+	return &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: message}
+}
+
+// notice is what the gateway says of a call in place of the server: a tool result that a model can act on, with the
+// same for programs beside it.
+type notice struct {
+	code      string
+	text      string
+	tier      string
+	rule      string
+	request   string
+	namespace string
+	expiry    string
+	// retryAfter in seconds; 0 says that sending the call again is of no use by itself.
+	retryAfter int
+}
+
+// body is the JSON-RPC response that carries the notice.
+func (n notice) body(id []byte, stateless bool) []byte {
+	out := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
+	out = append(out, `,"result":{`...)
+	if stateless {
+		out = append(out, `"resultType":"complete",`...)
+	}
+	out = append(out, `"content":[{"type":"text","text":`...)
+	out = strictjson.AppendString(out, "Tidewaiter gateway: "+n.text)
+	out = append(out, `}],"isError":true,"_meta":{"tidewaiter.dev/decision":{"code":`...)
+	out = strictjson.AppendString(out, n.code)
+	for _, member := range []struct{ name, value string }{
+		{"tier", n.tier}, {"rule", n.rule}, {"request", n.request}, {"namespace", n.namespace}, {"expiry", n.expiry},
+	} {
+		if member.value != "" {
+			out = append(out, `,"`+member.name+`":`...)
+			out = strictjson.AppendString(out, member.value)
+		}
+	}
+	if n.retryAfter > 0 {
+		out = append(out, `,"retryAfterSeconds":`...)
+		out = strconv.AppendInt(out, int64(n.retryAfter), 10)
+	}
+	return append(out, `}}}}`...)
+}

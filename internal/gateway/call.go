@@ -1,0 +1,219 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/action"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// call is one tools/call on its way through the gateway.
+type call struct {
+	*Gateway
+	server  *Server
+	message wire.Message
+	request *http.Request
+	reply   *reply
+	id      string
+	started time.Time
+}
+
+// judged is a call with the verdict on it and the snapshot that gave it.
+type judged struct {
+	snap     *snapshot.Snapshot
+	decision policy.Decision
+}
+
+// judge asks the policy in force about the call; without one there is no verdict.
+func (c *call) judge() (judged, bool) {
+	snap := c.server.Snapshot()
+	if snap == nil {
+		return judged{}, false
+	}
+	return judged{snap, snap.Policy.Decide(policy.Call{Tool: c.message.Call.Name, Freshness: c.server.Freshness(c.Clock.Now(), c.MaxStaleness)})}, true
+}
+
+// serve judges the call and lets it through, holds it or refuses it.
+func (c *call) serve() {
+	j, ok := c.judge()
+	if !ok {
+		writeNotReady(c.reply.w, c.message.ID)
+		return
+	}
+	if j.decision.Effect == policy.Deny {
+		c.refuse(j, nil, denial(j.decision))
+		return
+	}
+	reads := j.decision.Effect == policy.Allow && j.decision.Tier == v1alpha1.TierRead
+	if reads && !hasParamHeaders(c.request.Header) {
+		c.passRead(j)
+		return
+	}
+	definition, err := c.server.define(c.request.Context(), c.message.Call.Name, c.Clock.Now())
+	if err != nil {
+		c.refuse(j, nil, undefined())
+		return
+	}
+	if refusal := wire.CheckParamHeaders(c.request.Header, c.message, definition.InputSchema); refusal != nil {
+		c.Metrics.refused(c.server.Key, "Malformed")
+		c.reply.refuse(refusal)
+		return
+	}
+	if reads {
+		c.passRead(j)
+		return
+	}
+	if m := c.message.Call; m.Task || m.InputResponses || m.RequestState {
+		c.refuse(j, nil, notice{code: "FlowNotGoverned",
+			text: "tasks and calls in several rounds are not governed yet, so they are refused on a tool that is not Read. Call the tool in one round, without task, inputResponses and requestState."})
+		return
+	}
+	c.gate()
+}
+
+func hasParamHeaders(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, "Mcp-Param-") {
+			return true
+		}
+	}
+	return false
+}
+
+// passRead lets a Read call through.
+func (c *call) passRead(j judged) {
+	if _, err := c.Receipts.Append(c.receipt(j, receipt.KindDecision), receipt.Batched); err != nil {
+		c.refuseUnrecorded(j)
+		return
+	}
+	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
+	resp, _, err := c.server.send(c.request.Context(), outbound{request: c.request, body: c.message.Raw, headers: allHeaders})
+	if err != nil {
+		c.reply.refuse(upstreamRefusal(err))
+		return
+	}
+	relay{transform: sanitize(c.message.ID)}.run(c.reply.w, resp)
+}
+
+// describe says what the call would do, as a person will be asked about it.
+func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.ApprovalRequestSpec, error) {
+	digest, d := toolDigest(j.snap, j.decision), j.decision
+	hash, err := action.Hash(action.Input{
+		ServerUID: string(j.snap.Server.UID), EndpointDigest: j.snap.EndpointDigest, Tool: d.Tool.Name, ToolDigest: digest,
+		Params: c.message.Params, Requester: c.Requester.Username,
+	})
+	if err != nil {
+		return v1alpha1.ApprovalRequestSpec{}, fmt.Errorf("hash the action: %w", err)
+	}
+	shown, err := action.Mask(c.message.Call.Arguments)
+	if err != nil {
+		return v1alpha1.ApprovalRequestSpec{}, fmt.Errorf("show the arguments: %w", err)
+	}
+	spec := v1alpha1.ApprovalRequestSpec{
+		ServerRef: serverRef(j.snap), EndpointDigest: j.snap.EndpointDigest, Tool: d.Tool.Name, ToolDigest: digest,
+		Arguments: shown.Text, ArgumentsSize: int64(shown.Size), ActionHash: hash,
+		BlastRadius: action.Radius(c.message.Call.Arguments, definition.InputSchema),
+		Requester:   c.Requester, Tier: d.Tier, GatedBy: d.GatedBy,
+		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, PolicyRevision: d.Revision,
+		TTLSeconds: int32(j.snap.Server.Spec.Approvals.TTL.Seconds()),
+	}
+	if len(spec.ApproveVerbs) == 0 {
+		spec.ApproveVerbs = []string{d.Tier.ApproveVerb()}
+	}
+	if !shown.Fits {
+		spec.BlastRadius = v1alpha1.BlastRadius{Scope: v1alpha1.BlastUnknown, Summary: shown.Summary}
+		spec.ApproveVerbs = []string{v1alpha1.VerbApproveIrreversible}
+	}
+	return spec, nil
+}
+
+// receipt returns the record of the verdict, or of the outcome, of the call.
+func (c *call) receipt(j judged, kind receipt.Kind) receipt.Receipt {
+	d := j.decision
+	r := receipt.Receipt{
+		Kind: kind, CallID: c.id, Namespace: c.server.Key.Namespace, Server: c.server.Key.Name,
+		Tool: c.message.Call.Name, Tier: string(d.Tier), Verdict: receipt.Verdict(d.Effect.String()),
+		Code: string(d.Reason), Reason: d.Why, GatedBy: d.GatedBy, Requester: c.Requester.Username,
+		ArgumentsSize: int64(len(c.message.Call.Arguments)), PolicyRevision: d.Revision,
+	}
+	if j.snap != nil {
+		r.ServerUID, r.EndpointDigest, r.ToolDigest = string(j.snap.Server.UID), j.snap.EndpointDigest, toolDigest(j.snap, d)
+	}
+	return r
+}
+
+// refuse answers the call in place of the server, and records it. request may be nil.
+func (c *call) refuse(j judged, request *v1alpha1.ApprovalRequest, n notice) {
+	r := c.receipt(j, receipt.KindDecision)
+	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, n.code, n.text
+	if request != nil {
+		n.request, n.namespace, n.expiry = request.Name, request.Namespace, request.ExpiresAt().UTC().Format(time.RFC3339)
+		r.Request, r.RequestUID, r.ActionHash = request.Name, string(request.UID), request.Spec.ActionHash
+		r.BlastRadius = string(request.Spec.BlastRadius.Scope)
+		if n.code == codePending {
+			r.Verdict = receipt.VerdictRequireApproval
+		}
+	}
+	n.tier, n.rule = string(j.decision.Tier), j.decision.GatedBy
+	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+		c.refuseUnrecorded(j)
+		return
+	}
+	c.Metrics.decided(c.server.Key, policy.Deny, n.code)
+	c.reply.notice(n)
+}
+
+// refuseUnrecorded answers when not even the refusal can be recorded.
+func (c *call) refuseUnrecorded(j judged) {
+	c.Metrics.decided(c.server.Key, policy.Deny, "ReceiptNotWritten")
+	c.reply.notice(notice{code: "ReceiptNotWritten", tier: string(j.decision.Tier), retryAfter: 30,
+		text: "the gateway cannot write its record, so it lets nothing through. Send the call again later."})
+}
+
+// undefined words that the server does not say what the tool is.
+func undefined() notice {
+	return notice{code: "DefinitionUnavailable", retryAfter: 10,
+		text: "the server cannot say right now what this tool is, so nobody can be asked about it. Nothing was executed. Send the call again later."}
+}
+
+// denial words a verdict of Deny.
+func denial(d policy.Decision) notice {
+	if d.Reason == policy.ReasonPolicyStale {
+		return notice{code: string(d.Reason), retryAfter: 30,
+			text: "the gateway has lost touch with the Kubernetes API and may not act on what it knew. Send the call again later."}
+	}
+	return notice{code: string(d.Reason), text: "this tool cannot be called here: it is not among the tools that were discovered and classified. List the tools again; a new one may be there in some minutes."}
+}
+
+// sanitize takes what only the gateway may say out of a server's answer to a call. An answer that nobody can read
+// beyond doubt is passed on only if it cannot hold anything of the kind.
+func sanitize(id []byte) func([]byte) []byte {
+	return func(message []byte) []byte {
+		clean, err := wire.DropReserved(message)
+		if err != nil {
+			refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the server's answer cannot be read beyond doubt and is withheld"}
+			return refusal.For(id).Body()
+		}
+		return clean
+	}
+}
+
+// detached returns a context that lives as long as the call may, also when the agent has gone: what was sent has to be
+// followed to its end.
+func (c *call) detached(timeout time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(c.request.Context()), timeout)
+}

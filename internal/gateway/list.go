@@ -1,0 +1,79 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// What tools/list says of a tool, under tidewaiter.dev/behaviour.
+const (
+	behaviourImmediate  = "Immediate"
+	behaviourUnattended = "Unattended"
+	behaviourApproval   = "RequiresApproval"
+)
+
+// listFilter returns what filters lists of tools in an answer: only tools that may be called stay, each with its tier
+// and behaviour. A list that cannot be read beyond doubt is withheld; id is that of the request, nil on a stream that
+// answers none.
+func (g *Gateway) listFilter(server *Server, id []byte) func([]byte) []byte {
+	return func(message []byte) []byte {
+		list, found, err := wire.ScanToolsList(message)
+		if err != nil {
+			return withheld(id)
+		}
+		if !found {
+			return message
+		}
+		seen := make([]tool.Descriptor, 0, len(list.Tools))
+		byName := make(map[string]bool, len(list.Tools))
+		for _, t := range list.Tools {
+			d, err := tool.Parse(t.Raw)
+			if err != nil || byName[t.Name] {
+				return withheld(id)
+			}
+			byName[t.Name] = true
+			seen = append(seen, d)
+		}
+		server.learn(seen, false)
+		snap := server.Snapshot()
+		return list.Rewrite(func(t wire.ListedTool) ([]wire.Note, bool) { return notes(snap, t.Name) })
+	}
+}
+
+// withheld stands in for a list that nobody can read beyond doubt.
+func withheld(id []byte) []byte {
+	if id == nil {
+		return nil
+	}
+	refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the server's list of tools cannot be read beyond doubt and is withheld"}
+	return refusal.For(id).Body()
+}
+
+// notes returns what the agent is told of a tool, and whether it may see it.
+func notes(snap *snapshot.Snapshot, name string) ([]wire.Note, bool) {
+	if snap == nil {
+		return nil, false
+	}
+	d := snap.Policy.Decide(policy.Call{Tool: name, Freshness: policy.Fresh})
+	if d.Effect == policy.Deny {
+		return nil, false
+	}
+	behaviour := behaviourApproval
+	if d.Effect == policy.Allow {
+		behaviour = behaviourUnattended
+		if d.Tier == v1alpha1.TierRead {
+			behaviour = behaviourImmediate
+		}
+	}
+	return []wire.Note{{Key: wire.ReservedPrefix + "tier", Value: string(d.Tier)}, {Key: wire.ReservedPrefix + "behaviour", Value: behaviour}}, true
+}

@@ -1,0 +1,59 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+)
+
+// Metrics count what a gateway decides. Their labels are bounded by the servers that it serves and by the words of
+// this project.
+type Metrics struct {
+	calls      *prometheus.CounterVec
+	malformed  *prometheus.CounterVec
+	executions *prometheus.CounterVec
+	failures   *prometheus.CounterVec
+	held       *prometheus.GaugeVec
+}
+
+// NewMetrics registers the gateway's metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: name, Help: help}, append([]string{"namespace", "server"}, labels...))
+	}
+	m := &Metrics{
+		calls:      counter("calls_total", "Calls of tools by verdict and reason; one that waited counts once, when it was answered.", "verdict", "reason"),
+		malformed:  counter("refused_messages_total", "Messages refused before anything was decided.", "reason"),
+		executions: counter("executions_total", "Calls with effects that were let through, by outcome.", "outcome"),
+		failures:   counter("failures_total", "Writes that failed, by what was written.", "write"),
+		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "held_calls",
+			Help: "Calls that wait for a person now."}, []string{"namespace", "server"}),
+	}
+	registry.MustRegister(m.calls, m.malformed, m.executions, m.failures, m.held)
+	return m
+}
+
+func (m *Metrics) decided(server types.NamespacedName, effect policy.Effect, reason string) {
+	m.calls.WithLabelValues(server.Namespace, server.Name, effect.String(), reason).Inc()
+}
+
+func (m *Metrics) refused(server types.NamespacedName, reason string) {
+	m.malformed.WithLabelValues(server.Namespace, server.Name, reason).Inc()
+}
+
+func (m *Metrics) executed(server types.NamespacedName, outcome v1alpha1.ExecutionOutcome) {
+	m.executions.WithLabelValues(server.Namespace, server.Name, string(outcome)).Inc()
+}
+
+func (m *Metrics) apiFailed(server types.NamespacedName, write string) {
+	m.failures.WithLabelValues(server.Namespace, server.Name, write).Inc()
+}
+
+func (m *Metrics) holding(server types.NamespacedName, by float64) {
+	m.held.WithLabelValues(server.Namespace, server.Name).Add(by)
+}

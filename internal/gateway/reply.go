@@ -1,0 +1,98 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// reply is the answer to one call. It starts as whatever the server's answer will be; the first sign of life during a
+// hold commits it to an event stream.
+type reply struct {
+	w         http.ResponseWriter
+	id        []byte
+	token     []byte
+	events    bool // the client reads event streams
+	stateless bool // the client speaks a revision whose results have a resultType
+	committed bool
+	gone      bool
+}
+
+func newReply(w http.ResponseWriter, r *http.Request, m wire.Message) *reply {
+	return &reply{
+		w: w, id: m.ID, token: m.Call.ProgressToken,
+		events:    strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/event-stream"),
+		stateless: mcp.RequiresStandardHeaders(r.Header.Get(mcp.HeaderProtocolVersion)),
+	}
+}
+
+// progress tells a client that asked for it that the call is still held. The numbers are tiny, so that those of the
+// server, which start anew when the call runs, go on from there.
+func (p *reply) progress(n int, text string) {
+	if p.token == nil || !p.events || p.gone {
+		return
+	}
+	p.commit()
+	message := append([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`), p.token...)
+	message = append(message, `,"progress":`...)
+	message = append(message, "0.00000"...)
+	message = appendDigits(message, n)
+	message = append(message, `,"message":`...)
+	message = strictjson.AppendString(message, text)
+	p.event(append(message, `}}`...))
+}
+
+// appendDigits keeps the numbers of at most five holds of progress apart and growing: 10, 11, … 99.
+func appendDigits(dst []byte, n int) []byte {
+	n = min(n+9, 99)
+	return append(dst, byte('0'+n/10), byte('0'+n%10))
+}
+
+func (p *reply) commit() {
+	if p.committed {
+		return
+	}
+	p.committed = true
+	p.w.Header().Set("Content-Type", "text/event-stream")
+	p.w.Header().Set("Cache-Control", "no-cache")
+	p.w.WriteHeader(http.StatusOK)
+}
+
+// event sends one message on the committed stream.
+func (p *reply) event(message []byte) {
+	p.raw(append(append([]byte("event: message\ndata: "), message...), "\n\n"...))
+}
+
+// raw sends bytes on the committed stream and tells whether the client still listens.
+func (p *reply) raw(bytes []byte) bool {
+	if p.gone {
+		return false
+	}
+	if _, err := p.w.Write(bytes); err != nil {
+		p.gone = true
+		return false
+	}
+	http.NewResponseController(p.w).Flush() //nolint:errcheck // a writer that cannot flush still gets the bytes
+	return true
+}
+
+// message answers with one message of the gateway, or of the server.
+func (p *reply) message(status int, body []byte) {
+	switch {
+	case p.committed:
+		p.event(body)
+	default:
+		writeJSON(p.w, status, body)
+	}
+}
+
+func (p *reply) notice(n notice) { p.message(http.StatusOK, n.body(p.id, p.stateless)) }
+
+func (p *reply) refuse(refusal *wire.Refusal) { p.message(refusal.Status, refusal.For(p.id).Body()) }

@@ -1,0 +1,278 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/endpoint"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
+)
+
+// Server is one governed server as a gateway sees it.
+type Server struct {
+	// Key names the GovernedServer.
+	Key types.NamespacedName
+	// List lists the server's tools through an MCP client of its own; it bounds its time by the context.
+	List func(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error)
+	// Clock tells the time.
+	Clock clock.PassiveClock
+
+	view     snapshot.Store
+	upstream atomic.Pointer[dialled]
+	proven   atomic.Int64 // when the watch last proved that it is alive, in nanoseconds since 1970
+
+	mu          sync.Mutex // guards the fields below
+	inputs      *snapshot.Inputs
+	definitions map[string]tool.Descriptor
+	changed     chan struct{} // closed when the snapshot changes
+	listing     sync.Mutex    // held by the one that lists the tools
+	listedAt    time.Time
+	ledgers     map[string]*ledger // by requester
+}
+
+// dialled is an upstream with its connections.
+type dialled struct {
+	endpoint.Upstream
+	// pool keeps connections; fresh makes one for each call with effects, so that a connection that the server closed
+	// while it was idle never leaves the fate of such a call unknown.
+	pool, fresh *http.Transport
+}
+
+// Snapshot returns the view in force, nil when there is none.
+func (s *Server) Snapshot() *snapshot.Snapshot { return s.view.Load() }
+
+// Changed returns a channel that is closed when a later snapshot is in force than the one that Snapshot returns after
+// this call.
+func (s *Server) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return s.changed
+}
+
+// Update puts what the API says now into force; nil inputs say that the server is gone.
+func (s *Server) Update(in *snapshot.Inputs) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inputs = in
+	return s.rebuild()
+}
+
+// rebuild builds the snapshot from what is known; the caller holds mu. What cannot be built is taken away.
+func (s *Server) rebuild() error {
+	var next *snapshot.Snapshot
+	var err error
+	if s.inputs != nil {
+		in := *s.inputs
+		in.Definitions = s.definitions
+		next, err = snapshot.Build(in)
+	}
+	s.view.Swap(next)
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+	return err
+}
+
+// learn notes what the server said of its tools; whole tells that it named them all. A definition that differs from
+// the one that was classified is drift, from now on.
+func (s *Server) learn(seen []tool.Descriptor, whole bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	news := whole && len(seen) != len(s.definitions)
+	next := map[string]tool.Descriptor{}
+	if !whole {
+		maps.Copy(next, s.definitions)
+	}
+	for _, d := range seen {
+		old, known := s.definitions[d.Name]
+		news = news || !known || old.Digest() != d.Digest()
+		// Only what discovery knows can be called, so that a server cannot fill the memory with names.
+		if known || whole || s.lists(d.Name) {
+			next[d.Name] = d
+		}
+	}
+	if !news {
+		return
+	}
+	s.definitions = next
+	if err := s.rebuild(); err != nil {
+		s.view.Swap(nil)
+	}
+}
+
+// lists tells whether the manager knows the tool; the caller holds mu.
+func (s *Server) lists(name string) bool {
+	if s.inputs == nil {
+		return false
+	}
+	for _, t := range s.inputs.Server.Status.Tools {
+		if t.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// errNotDefined: the server itself does not list the tool, or could not be asked.
+var errNotDefined = errors.New("tool definition not available")
+
+// define returns the definition of a tool that a call will meet. It asks the server when what it said before is not
+// what was classified, at most once a second.
+func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.Descriptor, error) {
+	if d, ok := s.defined(name); ok {
+		return d, nil
+	}
+	up := s.upstream.Load()
+	if up == nil {
+		return tool.Descriptor{}, errNotDefined
+	}
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	if d, ok := s.defined(name); ok {
+		return d, nil
+	}
+	if now.Sub(s.listedAt) >= time.Second {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		seen, err := s.List(ctx, up.Upstream)
+		if err != nil {
+			return tool.Descriptor{}, fmt.Errorf("%w: %w", errNotDefined, err)
+		}
+		s.listedAt = now
+		s.learn(seen, true)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.definitions[name]
+	if !ok {
+		return tool.Descriptor{}, errNotDefined
+	}
+	return d, nil
+}
+
+// defined returns the definition of a tool if it is the one that was classified.
+func (s *Server) defined(name string) (tool.Descriptor, bool) {
+	snap := s.Snapshot()
+	if snap == nil {
+		return tool.Descriptor{}, false
+	}
+	d, ok := snap.Definitions[name]
+	if !ok {
+		return tool.Descriptor{}, false
+	}
+	for _, t := range snap.Server.Status.Tools {
+		if t.Name == name {
+			return d, t.Digest == d.Digest()
+		}
+	}
+	return tool.Descriptor{}, false
+}
+
+// Dial sets what is dialled from now on; nil when the endpoint cannot be used. Connections to another endpoint are
+// given up once they are idle.
+func (s *Server) Dial(up *endpoint.Upstream) {
+	var next *dialled
+	if up != nil {
+		next = &dialled{Upstream: *up, pool: up.Transport(), fresh: up.Transport()}
+		next.fresh.DisableKeepAlives = true
+	}
+	if old := s.upstream.Swap(next); old != nil {
+		old.pool.CloseIdleConnections()
+	}
+}
+
+// Prove notes that the watch was alive at this time.
+func (s *Server) Prove(at time.Time) { s.proven.Store(at.UnixNano()) }
+
+// Freshness says how far the snapshot can be trusted now: an effect needs a proof within effectProof while any tool
+// runs unattended, and nothing may rest on a snapshot older than maxStaleness.
+func (s *Server) Freshness(now time.Time, maxStaleness time.Duration) policy.Freshness {
+	snap, proven := s.Snapshot(), s.proven.Load()
+	if snap == nil || proven == 0 {
+		return policy.Stale
+	}
+	age := now.Sub(time.Unix(0, proven))
+	switch {
+	case age > maxStaleness:
+		return policy.Stale
+	case age > effectProof && snap.Policy.AnyUnattended():
+		return policy.Unproven
+	default:
+		return policy.Fresh
+	}
+}
+
+// effectProof is how old the last proof of the watch may be for an effect without a person.
+const effectProof = 90 * time.Second
+
+// outbound is a request to the server.
+type outbound struct {
+	request *http.Request
+	body    []byte
+	headers headerPolicy
+	// effect makes a connection of its own.
+	effect bool
+}
+
+// send sends a request to the server and returns its answer. sent tells whether a connection was there that a byte
+// could have left on; while it is false the server has seen nothing.
+func (s *Server) send(ctx context.Context, out outbound) (resp *http.Response, sent bool, err error) {
+	up := s.upstream.Load()
+	if up == nil {
+		return nil, false, errNoUpstream
+	}
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	// The agent's path and query stay behind: where a call goes is the GovernedServer's to say.
+	req, err := http.NewRequestWithContext(ctx, out.request.Method, up.URL, nil)
+	if err != nil {
+		return nil, false, fmt.Errorf("make request: %w", err)
+	}
+	if out.body != nil {
+		// Without GetBody the transport cannot send a call a second time.
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(out.body)), int64(len(out.body))
+	}
+	req.Header = outboundHeader(out.request.Header, up.Headers, out.headers)
+	transport := up.pool
+	if out.effect {
+		transport = up.fresh
+	}
+	resp, err = transport.RoundTrip(req)
+	return resp, connected.Load(), err
+}
+
+// toolDigest returns the digest of the definition that a call meets: what the server said last, or what the manager
+// saw.
+func toolDigest(snap *snapshot.Snapshot, d policy.Decision) string {
+	if seen, ok := snap.Definitions[d.Tool.Name]; ok {
+		return seen.Digest()
+	}
+	return d.Tool.Digest
+}
+
+// serverRef names the very object that governs.
+func serverRef(snap *snapshot.Snapshot) v1alpha1.ServerReference {
+	return v1alpha1.ServerReference{Name: snap.Server.Name, UID: string(snap.Server.UID)}
+}

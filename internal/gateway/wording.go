@@ -1,0 +1,78 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+// Codes of notices that more than one place needs; docs/errors.md lists all.
+const (
+	codePending   = "ApprovalPending"
+	codeAmbiguous = "OutcomeUnknown"
+)
+
+// pending tells the agent that its call waits for a person.
+func (g *gated) pending(request *v1alpha1.ApprovalRequest) (done bool) {
+	text := fmt.Sprintf("this call needs a person's approval. Request %s waits for it until %s. Nothing was executed. After it is approved, send exactly the same call again; it then runs once.",
+		request.Name, request.ExpiresAt().UTC().Format(time.RFC3339))
+	switch {
+	case request.CurrentPhase() == v1alpha1.PhaseExecuting:
+		text = fmt.Sprintf("the approval %s of this very call is being used right now. Send the call again in a while to learn how it ended.", request.Name)
+	case g.replaced != "":
+		text += fmt.Sprintf(" The earlier request %s was cancelled, since what it asked about has changed.", g.replaced)
+	case request.Spec.Attempt > 1:
+		text += " The same action was asked before."
+	}
+	g.refuse(g.judged, request, notice{code: codePending, text: text, retryAfter: 15})
+	return true
+}
+
+// standsInTheWay tells the agent why no person is asked about its call now.
+func (g *gated) standsInTheWay(request *v1alpha1.ApprovalRequest) (done bool) {
+	switch request.CurrentPhase() {
+	case v1alpha1.PhaseDenied:
+		g.refuse(g.judged, request, notice{code: "ApprovalDenied", text: fmt.Sprintf(
+			"a person denied this call%s. Nothing was executed. Do not send it again; ask the people you work for how to go on.", because(request.Status.Reason))})
+	case v1alpha1.PhaseAmbiguous:
+		g.refuse(g.judged, request, notice{code: codeAmbiguous, text: fmt.Sprintf(
+			"the same call was sent before under request %s, and nobody knows yet whether it took effect. It is refused until a person has found out.", request.Name)})
+	default:
+		g.refuse(g.judged, request, notice{code: "ApprovalExpired", text: "the approval of this call expired before it was used. Nothing was executed. Send the call again to ask anew.", retryAfter: 5})
+	}
+	return true
+}
+
+// ended tells the agent how the request that its call waited for ended, or asks anew when it was taken away since the
+// policy or the tool changed.
+func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
+	switch request.CurrentPhase() {
+	case v1alpha1.PhaseSucceeded:
+		g.refuse(g.judged, request, notice{code: "ApprovalUsed", text: fmt.Sprintf(
+			"the approval %s was used by an identical call, which succeeded. This call was not executed. Send it again only if it should run once more; a person is then asked anew.", request.Name)})
+	case v1alpha1.PhaseFailed:
+		g.refuse(g.judged, request, notice{code: "ApprovalUsed", text: fmt.Sprintf(
+			"the approval %s was used by an identical call, which failed. This call was not executed. Send it again to ask anew.", request.Name)})
+	case v1alpha1.PhaseDismissed:
+		g.refuse(g.judged, request, notice{code: "ApprovalDismissed", text: fmt.Sprintf(
+			"a person said not now%s. Nothing was executed. The call may be sent again later.", because(request.Status.Reason)), retryAfter: 600})
+	case v1alpha1.PhaseCancelled:
+		g.known, g.replaced = nil, request.Name
+		return g.ask(request.Spec.Attempt + 1)
+	default:
+		g.refuse(g.judged, request, notice{code: "ApprovalExpired", text: "nobody decided on this call in time. Nothing was executed. Send the call again to ask anew.", retryAfter: 5})
+	}
+	return true
+}
+
+// because quotes the reason that a person gave.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return fmt.Sprintf(" and said: %q", reason)
+}

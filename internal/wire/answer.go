@@ -1,0 +1,56 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+)
+
+// Answer is what a response says of the fate of the call that it answers.
+type Answer struct {
+	// ID is the raw id of the call.
+	ID []byte
+	// Error tells whether it is a JSON-RPC error; Code is its code, 0 when it cannot be read.
+	Error bool
+	Code  int
+	// UnknownTool tells whether an error with the code of invalid params says that there is no such tool.
+	UnknownTool bool
+	// IsError is the tool's own word that it failed.
+	IsError bool
+	// Complete tells whether a result is a final one: not a task, and no request for more input.
+	Complete bool
+}
+
+// ScanAnswer reads one message of a server. It tells whether the message is a response; on an error nobody can tell
+// what a client would read in it.
+func ScanAnswer(message []byte) (answer Answer, found bool, err error) {
+	doc, err := strictjson.Scan(message)
+	if err != nil {
+		return Answer{}, false, err
+	}
+	result, failure := doc.Get("result"), doc.Get("error")
+	if doc.Get("method").Exists() || (!result.Exists() && !failure.Exists()) {
+		return Answer{}, false, nil
+	}
+	answer = Answer{ID: doc.Get("id").Raw(), Error: failure.Exists()}
+	if answer.Error {
+		if code, err := strconv.Atoi(string(failure.Get("code").Raw())); err == nil {
+			answer.Code = code
+		}
+		text := strings.ToLower(failure.Get("message").Text())
+		answer.UnknownTool = answer.Code == mcp.INVALID_PARAMS && strings.Contains(text, "tool") &&
+			(strings.Contains(text, "unknown") || strings.Contains(text, "not found"))
+		return answer, true, nil
+	}
+	isError, kind := result.Get("isError"), result.Get("resultType")
+	// Whatever is not plainly a success is none: isError may be missing or false, nothing else.
+	answer.IsError = isError.Exists() && string(isError.Raw()) != "false"
+	answer.Complete = result.Kind() == strictjson.Object && (!kind.Exists() || kind.Is("complete")) && !result.Get("task").Exists()
+	return answer, true, nil
+}
