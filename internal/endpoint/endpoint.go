@@ -51,7 +51,7 @@ func (e *SecretError) Error() string { return e.Message }
 // Unwrap returns what the API server said, if it said anything.
 func (e *SecretError) Unwrap() error { return e.cause }
 
-// ServiceError says why a Service cannot be used.
+// ServiceError says why a Service cannot be used; it is a netguard.ErrForbidden where the Service leads elsewhere.
 type ServiceError struct {
 	// Message is one sentence for people.
 	Message string
@@ -106,7 +106,10 @@ func checkService(ctx context.Context, reader client.Reader, key types.Namespace
 		return &ServiceError{Message: fmt.Sprintf("Service %q does not exist or cannot be read", key.Name), cause: err}
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
-		return &ServiceError{Message: fmt.Sprintf("Service %q is of type ExternalName; name the host as a url instead", key.Name)}
+		return &ServiceError{
+			Message: fmt.Sprintf("Service %q is of type ExternalName; name the host as a url instead", key.Name),
+			cause:   netguard.ErrForbidden,
+		}
 	}
 	return nil
 }

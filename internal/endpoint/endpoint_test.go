@@ -23,6 +23,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
 )
 
 func server(edits ...func(*v1alpha1.GovernedServer)) *v1alpha1.GovernedServer {
@@ -159,10 +160,10 @@ func TestAServiceMayBePrivateAndAURLMayNot(t *testing.T) {
 	if err != nil || got.URL != "https://billing.example/mcp" || got.Guard.Check(private) == nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, name := range []string{"away", "absent"} {
+	for name, wantForbidden := range map[string]bool{"away": true, "absent": false} {
 		_, err := Resolve(t.Context(), reader, server(withService(name)), nil)
-		if _, ok := errors.AsType[*ServiceError](err); !ok {
-			t.Errorf("%s: %v, want a ServiceError", name, err)
+		if _, ok := errors.AsType[*ServiceError](err); !ok || errors.Is(err, netguard.ErrForbidden) != wantForbidden {
+			t.Errorf("%s: %v, want a ServiceError that is ErrForbidden: %t", name, err, wantForbidden)
 		}
 	}
 }

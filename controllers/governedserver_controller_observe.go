@@ -1,0 +1,245 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+)
+
+const (
+	// maxToolBytes is how much of a status tools may take, as JSON.
+	maxToolBytes = 700_000
+	// maxMessage is how long the message of a condition or event may be, in bytes.
+	maxMessage = 512
+)
+
+// observe sets the whole status from the facts. It is pure: the same facts give the same status.
+func observe(server *v1alpha1.GovernedServer, f facts) {
+	status := &server.Status
+	if status.EndpointDigest != f.endpointDigest {
+		// What came from another endpoint says nothing of this one. Denials stay with the records.
+		status.EndpointDigest = f.endpointDigest
+		status.Server, status.Counts, status.LastChanged, status.Tools = nil, nil, nil, nil
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionReachable)
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionClassified)
+	}
+	gaps := setTools(server, f)
+	complete := setRecords(server, f)
+	if !complete {
+		gaps = append(gaps, fmt.Sprintf("there is room for %d records, and some decisions are not counted", maxRecords))
+	}
+	setConditions(server, f, gaps)
+}
+
+// setTools sets the tools, with what is in force for each, and returns what is left out.
+func setTools(server *v1alpha1.GovernedServer, f facts) (gaps []string) {
+	status, before := &server.Status, server.Status.Tools
+	if last := f.seen.last; last != nil {
+		status.Tools = slices.Clone(last.tools)
+		status.Server = &v1alpha1.ServerInfo{}
+		*status.Server = last.server
+		gaps = slices.Clone(last.gaps)
+	} else {
+		status.Tools = remembered(before)
+	}
+	standing := policy.Compile(server, f.policies, f.endpointDigest, policy.Facts{})
+	size := 0
+	for i := range status.Tools {
+		t := &status.Tools[i]
+		if s, known := standing.Standing(t.Name); known {
+			t.Tier, t.Source, t.Reason = s.Tier, s.Source, s.Reason
+		}
+		if size += jsonSize(t); size > maxToolBytes {
+			gaps = append(gaps, fmt.Sprintf("the tools take more than %d bytes", maxToolBytes))
+			status.Tools = status.Tools[:i]
+			break
+		}
+	}
+	if f.seen.last == nil && status.LastChanged == nil {
+		return gaps // never listed
+	}
+	if status.LastChanged == nil || !slices.EqualFunc(before, status.Tools, sameTool) {
+		status.LastChanged = &metav1.Time{Time: f.now.Truncate(time.Second)}
+	}
+	status.Counts = countTiers(status.Tools)
+	return gaps
+}
+
+// remembered returns the tools of a status for use as a listing. What the classifier said of a tool beside its tier is
+// lost where something else decided.
+func remembered(tools []v1alpha1.ToolStatus) []v1alpha1.ToolStatus {
+	tools = slices.Clone(tools)
+	for i := range tools {
+		switch t := &tools[i]; t.Source {
+		case v1alpha1.TierSourceOverride, v1alpha1.TierSourceMinimum, v1alpha1.TierSourceRatchet:
+			t.Source = v1alpha1.TierSourceName
+			t.Reason = fmt.Sprintf("The classifier said %s when the server was last listed", t.ClassifiedTier)
+		}
+	}
+	return tools
+}
+
+// sameTool tells whether a tool is as it was, but for the words of the reason.
+func sameTool(a, b v1alpha1.ToolStatus) bool {
+	return a.Name == b.Name && a.Digest == b.Digest && a.Tier == b.Tier && a.ClassifiedTier == b.ClassifiedTier
+}
+
+func countTiers(tools []v1alpha1.ToolStatus) *v1alpha1.TierCounts {
+	counts := &v1alpha1.TierCounts{}
+	for _, t := range tools {
+		switch t.Tier {
+		case v1alpha1.TierRead:
+			counts.Read++
+		case v1alpha1.TierReversible:
+			counts.Reversible++
+		default:
+			counts.Irreversible++
+		}
+	}
+	return counts
+}
+
+func jsonSize(t *v1alpha1.ToolStatus) int {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return maxToolBytes
+	}
+	return len(text) + len(",")
+}
+
+// setRecords counts what ended and sets where every tool with a record stands.
+func setRecords(server *v1alpha1.GovernedServer, f facts) (complete bool) {
+	status := &server.Status
+	e := f.evidence
+	e.digests = make(map[string]string, len(status.Tools))
+	for _, t := range status.Tools {
+		e.digests[t.Name] = t.Digest
+	}
+	status.Records, complete = account(status.Records, e)
+	standing := policy.Compile(server, f.policies, f.endpointDigest, policy.Facts{})
+	for i := range status.Records {
+		record := &status.Records[i]
+		s, listed := standing.Standing(record.Tool)
+		switch {
+		case listed:
+			record.Autonomy = s.Autonomy
+		case record.Denied > 0:
+			record.Autonomy = v1alpha1.AutonomyDisqualified
+		default:
+			record.Autonomy = v1alpha1.AutonomyNone
+		}
+	}
+	return complete
+}
+
+// setConditions sums up. While the first listing under a spec is awaited, what the last one said stands.
+func setConditions(server *v1alpha1.GovernedServer, f facts, gaps []string) {
+	conditions := &server.Status.Conditions
+	awaited := f.seen.fault == nil && f.seen.last == nil
+	if !awaited {
+		server.Status.ObservedGeneration = server.Generation
+	}
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: clip(message, maxMessage),
+			ObservedGeneration: server.Status.ObservedGeneration, LastTransitionTime: metav1.NewTime(f.now.Truncate(time.Second)),
+		})
+	}
+	switch {
+	case f.seen.fault != nil:
+		set(v1alpha1.ConditionReachable, metav1.ConditionFalse, f.seen.fault.reason, f.seen.fault.message)
+	case !awaited:
+		set(v1alpha1.ConditionReachable, metav1.ConditionTrue, v1alpha1.ReasonListed, "The server's tools are listed")
+	case meta.FindStatusCondition(*conditions, v1alpha1.ConditionReachable) == nil:
+		set(v1alpha1.ConditionReachable, metav1.ConditionUnknown, v1alpha1.ReasonNotListedYet, "The server's tools are not listed yet")
+	}
+	switch {
+	case server.Status.LastChanged == nil:
+		set(v1alpha1.ConditionClassified, metav1.ConditionUnknown, v1alpha1.ReasonNotListedYet, "The server's tools are not listed yet")
+	case f.seen.fault != nil:
+		set(v1alpha1.ConditionClassified, metav1.ConditionFalse, v1alpha1.ReasonStale, "The tools are those of an earlier listing")
+	case !awaited && len(gaps) > 0:
+		set(v1alpha1.ConditionClassified, metav1.ConditionFalse, v1alpha1.ReasonTruncated, sentence(strings.Join(gaps, "; ")))
+	case !awaited:
+		set(v1alpha1.ConditionClassified, metav1.ConditionTrue, v1alpha1.ReasonClassified, "Every tool has a tier")
+	}
+	if rejected := rejectedPolicies(server.Name, f.policies); len(rejected) > 0 {
+		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, v1alpha1.ReasonPolicyRejected, "Not usable as written: ToolPolicy "+listNames(rejected))
+	} else {
+		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "Every ToolPolicy that targets the server can be used as written")
+	}
+	status, reason, message := readiness(*conditions)
+	set(v1alpha1.ConditionReady, status, reason, message)
+}
+
+// readiness is the first of the other conditions that is not True; stale tools come before their cause, which the
+// message keeps.
+func readiness(conditions []metav1.Condition) (metav1.ConditionStatus, string, string) {
+	reachable := meta.FindStatusCondition(conditions, v1alpha1.ConditionReachable)
+	classified := meta.FindStatusCondition(conditions, v1alpha1.ConditionClassified)
+	if reachable != nil && classified != nil && classified.Reason == v1alpha1.ReasonStale {
+		return metav1.ConditionFalse, v1alpha1.ReasonStale, classified.Message + ": " + reachable.Message
+	}
+	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionClassified, v1alpha1.ConditionPolicyAccepted} {
+		c := meta.FindStatusCondition(conditions, kind)
+		if c == nil {
+			return metav1.ConditionUnknown, v1alpha1.ReasonNotListedYet, "The server's tools are not listed yet"
+		}
+		if c.Status != metav1.ConditionTrue {
+			return c.Status, c.Reason, c.Message
+		}
+	}
+	return metav1.ConditionTrue, v1alpha1.ReasonReady, "The server's tools are listed and have a tier"
+}
+
+// rejectedPolicies returns the names of the policies that target the server and are not valid, sorted.
+func rejectedPolicies(server string, policies []v1alpha1.ToolPolicy) []string {
+	var names []string
+	for _, p := range policies {
+		if slices.Contains(p.Spec.Targets, server) && meta.IsStatusConditionFalse(p.Status.Conditions, v1alpha1.ConditionAccepted) {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// listNames joins sorted names, the first few of them.
+func listNames(names []string) string {
+	const shown = 3
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+}
+
+// sentence starts a phrase with a capital.
+func sentence(phrase string) string {
+	first, size := utf8.DecodeRuneInString(phrase)
+	return string(unicode.ToUpper(first)) + phrase[size:]
+}
+
+// clip cuts a text at a rune so that it has at most limit bytes.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit - len("…")
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + "…"
+}
