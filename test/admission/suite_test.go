@@ -7,10 +7,8 @@ package admission_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -134,15 +132,5 @@ func must(t *testing.T, err error) {
 func terminate(t *testing.T, namespace string, seen func(context.Context) error) {
 	t.Helper()
 	must(t, admin(t).Delete(t.Context(), namespaceObject(namespace)))
-	deadline, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	err := seen(deadline)
-	for ; err != nil && deadline.Err() == nil; err = seen(deadline) {
-		if !apierrors.IsForbidden(err) {
-			t.Fatal(err)
-		}
-	}
-	if err != nil {
-		t.Fatal(errors.Join(errors.New("the namespace never became terminating for the policies"), err))
-	}
+	until(t, "the namespace is terminating for the policies", func(ctx context.Context) bool { return seen(ctx) == nil })
 }

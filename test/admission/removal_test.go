@@ -1,0 +1,82 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
+)
+
+// Each policy is the only thing that stands in the way of these writes: without its binding they are taken. What
+// the other tests see refused is thereby refused by the policy, and by nothing else.
+//
+// It takes bindings away from everybody, so it does not run beside other tests.
+func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
+	c := newCast(t)
+	ctx := t.Context()
+	server, policy := fixture.GovernedServer(c.namespace, "billing"), fixture.ToolPolicy(c.namespace, "house", "billing")
+	must(t, c.owner.Create(ctx, server.DeepCopy()))
+	must(t, c.owner.Create(ctx, policy.DeepCopy()))
+	request := c.request(t, pending)
+	governor := person(t, c.namespace, "governor", fixture.Authority("billing", "govern"))
+	dry := client.DryRunAll
+
+	attacks := map[string]func(context.Context) error{
+		statusPolicy: func(ctx context.Context) error {
+			return c.editor.Status().Patch(ctx, server.DeepCopy(), merge(`{"status":{"counts":{"read":9,"reversible":0,"irreversible":0}}}`), dry)
+		},
+		serversPolicy:  func(ctx context.Context) error { return c.editor.Delete(ctx, server.DeepCopy(), dry) },
+		policiesPolicy: func(ctx context.Context) error { return c.editor.Delete(ctx, policy.DeepCopy(), dry) },
+		promotionsPolicy: func(ctx context.Context) error {
+			return governor.Patch(ctx, policy.DeepCopy(),
+				merge(`{"spec":{"autonomy":[{"tool":"refund","mode":"Unattended","digest":"`+fixture.Digest("a")+`"}]}}`), dry)
+		},
+		requestsPolicy: func(ctx context.Context) error { return c.editor.Delete(ctx, request.DeepCopy(), dry) },
+		requestsStatusPolicy: func(ctx context.Context) error {
+			return c.requester.Status().Patch(ctx, request.DeepCopy(), merge(`{"status":`+approve+`}`), dry)
+		},
+	}
+	shipped := &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
+	must(t, admin(t).List(ctx, shipped))
+	if len(shipped.Items) != len(attacks) {
+		t.Errorf("%d policies are bound and %d attacked", len(shipped.Items), len(attacks))
+	}
+	for _, binding := range shipped.Items {
+		attack := attacks[binding.Spec.PolicyName]
+		if attack == nil {
+			t.Errorf("no attack on the policy %s", binding.Spec.PolicyName)
+			continue
+		}
+		refused(t, "with the policy", binding.Spec.PolicyName, attack(ctx))
+
+		must(t, admin(t).Delete(ctx, binding.DeepCopy()))
+		until(t, binding.Name+" is gone", func(ctx context.Context) bool { return attack(ctx) == nil })
+		restored := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, Spec: binding.Spec,
+		}
+		must(t, admin(t).Create(ctx, restored))
+		until(t, binding.Name+" is back", func(ctx context.Context) bool {
+			return fixture.RefusedBy(attack(ctx), binding.Spec.PolicyName)
+		})
+	}
+}
+
+// until waits for something that takes milliseconds.
+func until(t *testing.T, what string, reached func(context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for !reached(ctx) {
+		if ctx.Err() != nil {
+			t.Fatalf("waited 30 s in vain: %s", what)
+		}
+	}
+}
