@@ -1,0 +1,212 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
+)
+
+var made = time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+
+type edit = func(*v1alpha1.ApprovalRequest)
+
+func newRequest(edits ...edit) *v1alpha1.ApprovalRequest {
+	return fixture.With(v1alpha1.ApprovalRequest{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "harbour", Name: "cranes-0123-1", UID: "u", CreationTimestamp: metav1.NewTime(made)},
+		Spec: v1alpha1.ApprovalRequestSpec{
+			ServerRef: v1alpha1.ServerReference{Name: "cranes", UID: "s"}, Tool: "lift_box",
+			Arguments: `{"box":"7","to":["quay","deck"]}`, ArgumentsSize: 32,
+			BlastRadius:       v1alpha1.BlastRadius{Scope: v1alpha1.BlastBulk, Summary: "2 places in to", Evidence: []string{`to=["quay","deck"]`}},
+			Requester:         v1alpha1.Requester{Username: "crew", Pod: "agent-0"},
+			Tier:              v1alpha1.TierReversible,
+			GatedBy:           "tier",
+			RequiredApprovals: 1, ApproveVerbs: []string{v1alpha1.VerbApprove}, TTLSeconds: 3600, Attempt: 2,
+		},
+	}, edits...)
+}
+
+func TestShow(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		request *v1alpha1.ApprovalRequest
+		after   time.Duration
+		want    string
+	}{
+		"everything": {
+			request: newRequest(), after: 3 * time.Minute,
+			want: `Request:       cranes-0123-1 in namespace harbour
+Server:        cranes
+Tool:          lift_box
+Tier:          Reversible, gated by tier
+Blast radius:  Bulk: 2 places in to
+               to=["quay","deck"]
+Requester:     crew, pod agent-0
+Asked:         3m ago, expires in 57m, at 2031-02-03T05:05:06Z
+Attempt:       2: the same action was asked before, and may have run
+Arguments:     32 bytes
+  {
+    "box": "7",
+    "to": [
+      "quay",
+      "deck"
+    ]
+  }
+
+`,
+		},
+		"expired, and nothing of the arguments is there": {
+			request: newRequest(func(r *v1alpha1.ApprovalRequest) {
+				r.Spec.Arguments, r.Spec.ArgumentsSize, r.Spec.Attempt = "", 3<<20, 1
+				r.Spec.BlastRadius = v1alpha1.BlastRadius{Scope: v1alpha1.BlastUnknown, Summary: "the arguments do not fit"}
+				r.Spec.Requester.Pod = ""
+			}), after: 2 * time.Hour,
+			want: `Request:       cranes-0123-1 in namespace harbour
+Server:        cranes
+Tool:          lift_box
+Tier:          Reversible, gated by tier
+Blast radius:  Unknown: the arguments do not fit
+Requester:     crew
+Asked:         120m ago, expired at 2031-02-03T05:05:06Z
+Arguments:     3145728 bytes, NOT SHOWN here
+
+`,
+		},
+		"part of the arguments may be hidden": {
+			request: newRequest(func(r *v1alpha1.ApprovalRequest) {
+				r.Spec.Arguments, r.Spec.Attempt = "not JSON", 1
+				r.Spec.BlastRadius = v1alpha1.BlastRadius{Scope: v1alpha1.BlastUnknown, Summary: "a value is hidden"}
+			}),
+			want: `Request:       cranes-0123-1 in namespace harbour
+Server:        cranes
+Tool:          lift_box
+Tier:          Reversible, gated by tier
+Blast radius:  Unknown: a value is hidden
+Requester:     crew, pod agent-0
+Asked:         0s ago, expires in 60m, at 2031-02-03T05:05:06Z
+Arguments:     32 bytes, PERHAPS NOT ALL SHOWN here: see the blast radius
+  not JSON
+
+`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			if err := show(&out, tc.request, made.Add(tc.after)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An agent that can move the cursor can have another action approved than the one that runs.
+func TestNothingHiddenReachesTheTerminal(t *testing.T) {
+	t.Parallel()
+	const evil = "x\x1b[2K\ry\u202ez\u2066\u200b\u2028\u009b\U000e0041\x7f\tTool:\n"
+	hostile := newRequest(func(r *v1alpha1.ApprovalRequest) {
+		r.Spec.Tool, r.Spec.GatedBy, r.Spec.Requester = evil, evil, v1alpha1.Requester{Username: evil, Pod: evil}
+		r.Spec.BlastRadius = v1alpha1.BlastRadius{Scope: evil, Summary: evil, Evidence: []string{evil}}
+		r.Spec.ServerRef.Name, r.Spec.Tier = evil, evil
+		r.Spec.Arguments = "{\"a\u202eb\":\"\u200b\"}"
+		r.Status.Reason = evil
+		r.Status.Phase = v1alpha1.PhaseDenied
+	})
+	var out bytes.Buffer
+	if err := show(&out, hostile, made); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String() + state(hostile)
+	for _, r := range text {
+		if r != '\n' && !unicode.IsPrint(r) {
+			t.Errorf("%U reaches the terminal", r)
+		}
+	}
+	var plain bytes.Buffer
+	if err := show(&plain, newRequest(func(r *v1alpha1.ApprovalRequest) { r.Spec.Arguments = `{"a":"b"}` }), made); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Count(out.String(), "\n"), strings.Count(plain.String(), "\n"); got != want {
+		t.Errorf("%d lines, want %d: a value began a line of its own", got, want)
+	}
+	if want := `x\u001b[2K\u000dy\u202ez\u2066\u200b\u2028\u009b\U000e0041\u007f\u0009Tool:\u000a`; !strings.Contains(text, "Tool:          "+want) {
+		t.Errorf("what is hidden is not shown as such in\n%s", text)
+	}
+	if !strings.Contains(text, `"a\u202eb": "\u200b"`) {
+		t.Errorf("what is hidden in the arguments is not shown as such in\n%s", text)
+	}
+}
+
+func TestState(t *testing.T) {
+	t.Parallel()
+	for phase, want := range map[v1alpha1.Phase]string{
+		"":                       "r is Pending until 2031-02-03T05:05:06Z",
+		v1alpha1.PhasePending:    "r is Pending until 2031-02-03T05:05:06Z",
+		v1alpha1.PhaseApproved:   "r is Approved: it runs once, if the agent waits or sends the call again by 2031-02-03T05:05:06Z",
+		v1alpha1.PhaseDenied:     "r is Denied: the same action is refused until 2031-02-03T05:05:06Z",
+		v1alpha1.PhaseDismissed:  "r is Dismissed: the agent may ask again",
+		v1alpha1.PhaseExpired:    "r is Expired since 2031-02-03T05:05:06Z: the agent has to ask again",
+		v1alpha1.PhaseCancelled:  "r is Cancelled (no reason given): the agent has to ask again",
+		v1alpha1.PhaseExecuting:  "r is Executing: the approval was used, and the call was sent",
+		v1alpha1.PhaseSucceeded:  "r is Succeeded: the approval was used, and the call took effect",
+		v1alpha1.PhaseFailed:     "r is Failed: the approval was used, and the call did not take effect or the tool reported an error",
+		v1alpha1.PhaseAmbiguous:  "r is Ambiguous: the approval was used, and nobody knows whether the call took effect; settle it with kubectl tidewaiter resolve",
+		v1alpha1.Phase("Parked"): `r is in the phase "Parked", which this kubectl-tidewaiter does not know`,
+	} {
+		got := state(newRequest(func(r *v1alpha1.ApprovalRequest) { r.Name, r.Status.Phase = "r", phase }))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", phase, diff)
+		}
+	}
+}
+
+func TestMayDecide(t *testing.T) {
+	t.Parallel()
+	const (
+		yes, no, dismiss = v1alpha1.DecisionApproved, v1alpha1.DecisionDenied, v1alpha1.DecisionDismissed
+		none             = v1alpha1.Decision("")
+	)
+	type stored struct {
+		phase    v1alpha1.Phase
+		decision v1alpha1.Decision
+	}
+	allowed := map[stored][]v1alpha1.Decision{
+		{"", none}:                     {yes, no, dismiss},
+		{v1alpha1.PhasePending, none}:  {yes, no, dismiss},
+		{v1alpha1.PhasePending, yes}:   {no},
+		{v1alpha1.PhaseApproved, yes}:  {no},
+		{v1alpha1.PhasePending, no}:    nil,
+		{v1alpha1.PhaseApproved, no}:   nil,
+		{v1alpha1.PhaseDenied, no}:     nil,
+		{v1alpha1.PhaseExecuting, yes}: nil,
+		{v1alpha1.PhaseExpired, none}:  nil,
+		{v1alpha1.PhaseCancelled, yes}: nil,
+		{v1alpha1.PhaseAmbiguous, yes}: nil,
+		{"Parked", none}:               nil,
+	}
+	for s, want := range allowed {
+		var got []v1alpha1.Decision
+		for _, decision := range []v1alpha1.Decision{yes, no, dismiss} {
+			o := &decideOptions{decision: decision}
+			if o.mayDecide(newRequest(func(r *v1alpha1.ApprovalRequest) { r.Status.Phase, r.Status.Decision = s.phase, s.decision })) == nil {
+				got = append(got, decision)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", s, diff)
+		}
+	}
+}
