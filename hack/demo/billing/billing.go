@@ -1,0 +1,66 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package billing is a small MCP server for demos and tests: five tools over invoices that exist only in memory, and an
+// own count of every execution, which no gateway can embellish.
+package billing
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+)
+
+// Server is a billing server. Make one with New.
+type Server struct {
+	mcp *server.MCPServer
+
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+// New returns a server with its five tools.
+func New() *Server {
+	s := &Server{mcp: server.NewMCPServer("billing", "1.0.0", server.WithToolCapabilities(true)), counts: map[string]int{}}
+	invoice := mcp.WithString("invoiceId", mcp.Required(), mcp.Description("Number of the invoice"))
+	s.add("get_invoice", "Get one invoice.", invoice)
+	s.add("list_invoices", "List the invoices of an account.", mcp.WithString("accountId", mcp.Required()))
+	s.add("update_invoice", "Change the note of an invoice. The old note is kept.", invoice, mcp.WithString("note", mcp.Required()))
+	s.add("send_invoice", "Send an invoice to its customer by mail.", invoice)
+	s.add("delete_account", "Delete an account with all of its invoices.", mcp.WithString("accountId"), mcp.WithBoolean("force"))
+	return s
+}
+
+// add registers a tool that does nothing but count and answer.
+func (s *Server) add(name, description string, parameters ...mcp.ToolOption) {
+	options := append([]mcp.ToolOption{mcp.WithDescription(description)}, parameters...)
+	s.mcp.AddTool(mcp.NewTool(name, options...), func(_ context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.counts[name]++
+		return mcp.NewToolResultText(fmt.Sprintf("%s done, execution %d", name, s.counts[name])), nil
+	})
+}
+
+// Redescribe changes the description of a tool, as a new release of a server would.
+func (s *Server) Redescribe(name, description string, parameters ...mcp.ToolOption) {
+	s.add(name, description, parameters...)
+}
+
+// Remove takes a tool away.
+func (s *Server) Remove(name string) { s.mcp.DeleteTools(name) }
+
+// Executions returns how often each tool ran.
+func (s *Server) Executions() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.counts)
+}
+
+// Handler serves MCP over streamable HTTP.
+func (s *Server) Handler() http.Handler { return server.NewStreamableHTTPServer(s.mcp) }
