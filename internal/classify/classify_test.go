@@ -80,6 +80,11 @@ func TestTool(t *testing.T) {
 		"case 118: a lying name meets the minimum":                {tool.Descriptor{Name: "get_report"}, Options{MinimumTier: reversibly}, reversibly, v1alpha1.TierSourceMinimum, `minimumTier`},
 		"a minimum below the tier changes nothing":                {tool.Descriptor{Name: "delete_report"}, Options{MinimumTier: reversibly}, irreversibly, v1alpha1.TierSourceName, `"delete"`},
 		"a minimum that is no tier is the strictest":              {tool.Descriptor{Name: "get_report"}, Options{MinimumTier: "Never"}, irreversibly, v1alpha1.TierSourceMinimum, `minimumTier`},
+		"a read verb with effects on its object":                  {tool.Descriptor{Name: "check_in_guest"}, Options{}, reversibly, v1alpha1.TierSourceName, `"check"`},
+		"a bare remove is a loss":                                 {tool.Descriptor{Name: "get_desk", InputSchema: []byte(`{"properties":{"action":{"enum":["list","remove"]}}}`)}, Options{}, irreversibly, v1alpha1.TierSourceSchema, `"remove"`},
+		"steps of a list raise to Reversible":                     {tool.Descriptor{Name: "get_desk", InputSchema: []byte(`{"properties":{"steps":{"items":{"properties":{"action":{"enum":["wipe"]}}}}}}`)}, Options{}, reversibly, v1alpha1.TierSourceSchema, `"steps.action"`},
+		"a word that is an event is no action":                    {tool.Descriptor{Name: "get_desk", InputSchema: []byte(`{"properties":{"action":{"enum":["build_failed","branch_deleted"]}}}`)}, Options{}, read, v1alpha1.TierSourceName, `"get"`},
+		"prose too long to be read takes Read away":               {tool.Descriptor{Name: "get_desk", Description: strings.Repeat("word ", maxProse/4)}, Options{}, reversibly, v1alpha1.TierSourceDescription, `too long`},
 		"no name":          {tool.Descriptor{}, Options{}, reversibly, v1alpha1.TierSourceName, `""`},
 		"only punctuation": {tool.Descriptor{Name: "--"}, Options{}, reversibly, v1alpha1.TierSourceName, `"--"`},
 	}
@@ -175,6 +180,8 @@ func TestServerFindsWhatItsToolsShare(t *testing.T) {
 
 func TestSchemasThatCannotBeReadWholeTakeReadAway(t *testing.T) {
 	t.Parallel()
+	selves := `"a":{"$ref":"#/$defs/A"},"b":{"$ref":"#/$defs/A"},"c":{"$ref":"#/$defs/A"},"d":{"$ref":"#/$defs/A"}`
+	hostile := strings.Repeat(`\u0001`, 80)
 	deep := strings.Repeat(`{"properties":{"a":`, 100) + `{}` + strings.Repeat(`}}`, 100)
 	var wide strings.Builder
 	for i := range maxNodes + 1 {
@@ -188,6 +195,10 @@ func TestSchemasThatCannotBeReadWholeTakeReadAway(t *testing.T) {
 		"too deep":           {deep, reversibly},
 		"too wide":           {`{"properties":{` + wide.String()[1:] + `}}`, reversibly},
 		"too large":          {`{"description":"` + strings.Repeat("x", maxSchema) + `"}`, reversibly},
+		"too many actions":   {`{"properties":{"action":{"enum":["list"` + strings.Repeat(`,"get"`, maxValues) + `]}}}`, reversibly},
+		"many values":        {`{"properties":{"colour":{"enum":["red"` + strings.Repeat(`,"blue"`, maxValues) + `]}}}`, read},
+		"a hostile path":     {`{"properties":{"` + hostile + `":{"properties":{"action":{"enum":["delete` + hostile + `"]}}}}}`, irreversibly},
+		"a wide recursion":   {`{"$defs":{"A":{"properties":{` + selves + `}}},"$ref":"#/$defs/A"}`, read},
 		"recursive":          {`{"properties":{"a":{"$ref":"#"}}}`, read},
 		"a circle of refs":   {`{"$defs":{"A":{"$ref":"#/$defs/A"}},"properties":{"a":{"$ref":"#/$defs/A"}}}`, read},
 		"a ref to elsewhere": {`{"properties":{"a":{"$ref":"https://example.com/x"}}}`, read},

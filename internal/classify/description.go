@@ -10,10 +10,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
-// maxProse is how many bytes of a title or description are read, and maxLead how
-// many of its first words are searched for the verb that says what the tool does.
+// maxProse is how many bytes a title or description may have; a longer one takes
+// Read away. maxLead is how many of its first words are searched for the verb
+// that says what the tool does.
 const (
-	maxProse = 16 << 10
+	maxProse = 64 << 10
 	maxLead  = 12
 )
 
@@ -40,11 +41,12 @@ func (v Verdict) strictest(other Verdict) Verdict {
 }
 
 func byProse(field, text string, shown proof) Verdict {
+	verdict := Verdict{Source: v1alpha1.TierSourceDescription}
 	if len(text) > maxProse {
-		text = text[:maxProse]
+		verdict.Tier, verdict.Reason = v1alpha1.TierReversible, "The "+field+" is too long to be read whole"
+		return verdict
 	}
 	split := proseWords(text)
-	verdict := Verdict{Source: v1alpha1.TierSourceDescription}
 	if phrase := strongPhrase(split); phrase != "" {
 		verdict.Tier, verdict.Reason = v1alpha1.TierIrreversible, "The "+field+" says "+quote(phrase)
 		return verdict

@@ -99,7 +99,7 @@ var reversible = words(
 	`override upscale move reorder arrange align distribute group`,
 	`ungroup duplicate clone copy fork split combine attach detach bind unbind mount unmount`,
 	// Taking away in a way that can be put back.
-	`remove clear archive unarchive trash untrash hide unhide exclude unassign delist retire shelve withhold`,
+	`remove clear archive unarchive trash untrash undelete hide unhide exclude unassign delist retire shelve withhold`,
 	// Relations and rights.
 	`assign reassign delegate invite uninvite join leave follow unfollow subscribe unsubscribe grant deny permit`,
 	`authorize authorise deauthorize ban unban block unblock mute unmute kick promote demote connect disconnect`,

@@ -46,7 +46,7 @@ func TestNamesOfOtherServersMeetTheGoals(t *testing.T) {
 	for _, item := range tools {
 		verdict := Tool(item.descriptor, Options{})
 		if item.sure && verdict.Tier != item.want {
-			t.Logf("%s %s: want %s, got %s: %s", item.server, item.descriptor.Name, item.want, verdict.Tier, verdict.Reason)
+			t.Errorf("%s %s: want %s, got %s: %s", item.server, item.descriptor.Name, item.want, verdict.Tier, verdict.Reason)
 		}
 	}
 }

@@ -18,7 +18,7 @@ const (
 	maxSchema = 1 << 20 // bytes
 	maxNodes  = 20_000  // subschemas, references followed included
 	maxDepth  = 12      // objects, lists and alternatives within each other
-	maxValues = 1_000   // values of one enum
+	maxValues = 1_000   // actions that one parameter chooses from
 )
 
 // bySchema judges the parameters of a tool, which can only raise: the actions
@@ -155,6 +155,10 @@ func (s *scan) property(key string, schema map[string]any, at place) {
 // choice judges a parameter that chooses what the tool does: the worst choice
 // counts. On a tool that reads, a manner that is a noun as often proves nothing.
 func (s *scan) choice(values []string, manner bool, at place) {
+	if len(values) > maxValues {
+		s.cut = true
+		return
+	}
 	for _, value := range values {
 		action := parse(tool.Words(value), "")
 		shown := action.judge()
@@ -163,9 +167,6 @@ func (s *scan) choice(values []string, manner bool, at place) {
 		}
 		if verb := action.tokens[action.effects[0]].verb; s.shown.tier == v1alpha1.TierRead && (taking[verb] || manner && isHomograph(verb)) {
 			continue
-		}
-		if value == shown.word && bareLoss[value] {
-			shown.tier = v1alpha1.TierIrreversible
 		}
 		if at.inList {
 			shown.tier = v1alpha1.TierReversible // a list of steps says what a whole is made of
@@ -229,10 +230,6 @@ func (s *scan) values(schema map[string]any) []string {
 	}
 	if items := s.resolve(schema["items"]); items != nil {
 		add(items)
-	}
-	if len(texts) > maxValues {
-		s.cut = true
-		texts = texts[:maxValues]
 	}
 	return texts
 }
@@ -306,9 +303,6 @@ var taking = words(`download export print render`)
 
 // actionWords choose also behind another word: issue_action.
 var actionWords = words(`action operation subcommand`)
-
-// bareLoss are choices that, without an object, are as bad as the worst one.
-var bareLoss = words(`remove clear reset drop`)
 
 // finalFlags are switches that leave nothing to put back.
 var finalFlags = words(`purge prune permanent permanently wipe erase destroy hard`)
