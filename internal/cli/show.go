@@ -65,14 +65,23 @@ func when(r *v1alpha1.ApprovalRequest, now time.Time) string {
 	return text + fmt.Sprintf("expires in %s, at %s", duration.HumanDuration(left), r.ExpiresAt().UTC().Format(time.RFC3339))
 }
 
+// hiddenMark begins what the gateway puts in the place of what is not shown. It hides a text of the agent's that
+// begins like it, so every mark is genuine.
+const hiddenMark = `"[hidden: `
+
 // argumentsNote says how much there is, and that something is hidden where it is.
 func argumentsNote(spec v1alpha1.ApprovalRequestSpec) string {
 	text := fmt.Sprintf("%d bytes", spec.ArgumentsSize)
+	hidden := strings.Count(spec.Arguments, hiddenMark)
 	switch {
 	case spec.Arguments == "" && spec.ArgumentsSize > 0:
-		text += ", NOT SHOWN here"
+		return text + ", NOT SHOWN here"
+	case hidden == 1:
+		return text + ", 1 PART HIDDEN: its length and digest stand in its place"
+	case hidden > 1:
+		return text + fmt.Sprintf(", %d PARTS HIDDEN: their length and digest stand in their place", hidden)
 	case spec.BlastRadius.Scope == v1alpha1.BlastUnknown:
-		text += ", PERHAPS NOT ALL SHOWN here: see the blast radius"
+		return text + ", PERHAPS NOT ALL SHOWN here: see the blast radius"
 	}
 	return text
 }
@@ -91,7 +100,7 @@ func visible(text string) string {
 	var out strings.Builder
 	for _, r := range text {
 		switch {
-		case unicode.IsPrint(r):
+		case isVisible(r):
 			out.WriteRune(r)
 		case r > 0xffff:
 			fmt.Fprintf(&out, `\U%08x`, r)
@@ -100,6 +109,12 @@ func visible(text string) string {
 		}
 	}
 	return out.String()
+}
+
+// isVisible tells whether a person sees r as itself: some letters and marks print as nothing.
+func isVisible(r rune) bool {
+	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
+		r != '\u2800' // BRAILLE PATTERN BLANK
 }
 
 // state says what a request is, and what can be done about it, in one sentence.

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/action"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 )
 
@@ -116,7 +117,7 @@ Arguments:     32 bytes, PERHAPS NOT ALL SHOWN here: see the blast radius
 // An agent that can move the cursor can have another action approved than the one that runs.
 func TestNothingHiddenReachesTheTerminal(t *testing.T) {
 	t.Parallel()
-	const evil = "x\x1b[2K\ry\u202ez\u2066\u200b\u2028\u009b\U000e0041\x7f\tTool:\n"
+	const evil = "x\x1b[2K\ry\u202ez\u2066\u200b\u2028\u009b\U000e0041\x7f\u3164\ufe0f\u2800\tTool:\n"
 	hostile := newRequest(func(r *v1alpha1.ApprovalRequest) {
 		r.Spec.Tool, r.Spec.GatedBy, r.Spec.Requester = evil, evil, v1alpha1.Requester{Username: evil, Pod: evil}
 		r.Spec.BlastRadius = v1alpha1.BlastRadius{Scope: evil, Summary: evil, Evidence: []string{evil}}
@@ -131,7 +132,7 @@ func TestNothingHiddenReachesTheTerminal(t *testing.T) {
 	}
 	text := out.String() + state(hostile)
 	for _, r := range text {
-		if r != '\n' && !unicode.IsPrint(r) {
+		if r != '\n' && (!unicode.IsPrint(r) || strings.ContainsRune("\u3164\ufe0f\u2800", r)) {
 			t.Errorf("%U reaches the terminal", r)
 		}
 	}
@@ -142,11 +143,36 @@ func TestNothingHiddenReachesTheTerminal(t *testing.T) {
 	if got, want := strings.Count(out.String(), "\n"), strings.Count(plain.String(), "\n"); got != want {
 		t.Errorf("%d lines, want %d: a value began a line of its own", got, want)
 	}
-	if want := `x\u001b[2K\u000dy\u202ez\u2066\u200b\u2028\u009b\U000e0041\u007f\u0009Tool:\u000a`; !strings.Contains(text, "Tool:          "+want) {
+	if want := `x\u001b[2K\u000dy\u202ez\u2066\u200b\u2028\u009b\U000e0041\u007f\u3164\ufe0f\u2800\u0009Tool:\u000a`; !strings.Contains(text, "Tool:          "+want) {
 		t.Errorf("what is hidden is not shown as such in\n%s", text)
 	}
 	if !strings.Contains(text, `"a\u202eb": "\u200b"`) {
 		t.Errorf("what is hidden in the arguments is not shown as such in\n%s", text)
+	}
+}
+
+// The gateway masks, and this page says that something is masked: the two must speak of the same marks.
+func TestWhatTheGatewayHidesIsSaid(t *testing.T) {
+	t.Parallel()
+	for arguments, want := range map[string]string{
+		`{"box":"7"}`:                      "Arguments:     11 bytes\n",
+		`{"box":"7","password":"hunter2"}`: "1 PART HIDDEN: its length and digest stand in its place\n",
+		`{"password":"hunter2","note":"` + strings.Repeat("a", 300) + `"}`: "2 PARTS HIDDEN: their length and digest stand in their place\n",
+	} {
+		masked, err := action.Mask([]byte(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		request := newRequest(func(r *v1alpha1.ApprovalRequest) {
+			r.Spec.Arguments, r.Spec.ArgumentsSize = masked.Text, int64(len(arguments))
+		})
+		if err := show(&out, request, made); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not said in\n%s", want, out.String())
+		}
 	}
 }
 

@@ -205,7 +205,7 @@ func escape(text []byte) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
 		switch {
-		case unicode.IsPrint(r):
+		case isVisible(r):
 			out = append(out, text[:size]...)
 		case r > 0xffff:
 			high, low := (r-0x10000)>>10+0xd800, (r-0x10000)&0x3ff+0xdc00
@@ -216,6 +216,12 @@ func escape(text []byte) []byte {
 		text = text[size:]
 	}
 	return out
+}
+
+// isVisible tells whether a person sees r as itself: some letters and marks print as nothing.
+func isVisible(r rune) bool {
+	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
+		r != '\u2800' // BRAILLE PATTERN BLANK
 }
 
 func digest(text []byte) string {
