@@ -1,0 +1,171 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package api_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
+)
+
+const config = "../../config"
+
+func build(t *testing.T, folder string) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := fixture.Parse(kubectl(t, "", "kustomize", folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// What tests and demo install file by file is what kustomize installs.
+func TestTheInstallationHoldsEveryManifest(t *testing.T) {
+	t.Parallel()
+	built := map[string]*unstructured.Unstructured{}
+	for _, object := range build(t, config+"/default") {
+		built[object.GetKind()+"/"+object.GetName()] = object
+	}
+	count := 0
+	for _, folder := range []string{"crd/bases", "rbac", "admission", "manager"} {
+		files, err := filepath.Glob(filepath.Join(config, folder, "*.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if filepath.Base(file) == "kustomization.yaml" {
+				continue
+			}
+			manifest, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects, err := fixture.Parse(string(manifest))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, object := range objects {
+				count++
+				key := object.GetKind() + "/" + object.GetName()
+				switch {
+				case built[key] == nil:
+					t.Errorf("config/default lacks %s of %s", key, file)
+				case folder != "manager":
+					if diff := cmp.Diff(object, built[key]); diff != "" {
+						t.Errorf("config/default changes %s (-file +built):\n%s", key, diff)
+					}
+				}
+			}
+		}
+	}
+	if count != len(built) {
+		t.Errorf("config/default builds %d objects, the files hold %d", len(built), count)
+	}
+}
+
+// The policies compare with the manager's user name, which has its namespace in it.
+func TestAnotherNamespaceReachesThePolicies(t *testing.T) {
+	t.Parallel()
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(config)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(copied, "manager", "kustomization.yaml")
+	manifest, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := bytes.Replace(manifest, []byte("\nnamespace: "+fixture.SystemNamespace+"\n"), []byte("\nnamespace: elsewhere\n"), 1)
+	if err := os.WriteFile(file, moved, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := kubectl(t, "", "kustomize", filepath.Join(copied, "default"))
+	if strings.Contains(out, fixture.SystemNamespace) {
+		t.Errorf("%s is left in the build for another namespace", fixture.SystemNamespace)
+	}
+	if want := "system:serviceaccount:elsewhere:tidewaiter-manager"; strings.Count(out, want) != 3 {
+		t.Errorf("%s stands %d times in the build, want once in each of three policies", want, strings.Count(out, want))
+	}
+}
+
+func TestTheInstallationIsTakenWithoutAWarning(t *testing.T) {
+	t.Parallel()
+	for folder, namespace := range map[string]string{"default": fixture.SystemNamespace, "samples": plane.Namespace(t)} {
+		_, stderr, exit := plane.Kubectl(t, plane.Admin, "", "apply", "--server-side", "--force-conflicts",
+			"-k", config+"/"+folder, "-n", namespace)
+		if exit != 0 || stderr != "" {
+			t.Errorf("kubectl apply -k config/%s: exit %d\n%s", folder, exit, stderr)
+		}
+	}
+}
+
+// The operator's rights are few and named; nothing of ours slips into the roles edit and admin.
+func TestRolesAreNarrow(t *testing.T) {
+	t.Parallel()
+	banned := []string{"*", "escalate", "bind", "impersonate"}
+	roles := 0
+	for _, object := range append(build(t, config+"/default"), build(t, config+"/samples")...) {
+		for label := range object.GetLabels() {
+			if strings.HasPrefix(label, "rbac.authorization.k8s.io/aggregate-to-") {
+				t.Errorf("%s %s is aggregated by %s", object.GetKind(), object.GetName(), label)
+			}
+		}
+		if kind := object.GetKind(); kind != "Role" && kind != "ClusterRole" {
+			continue
+		}
+		roles++
+		rules, _, err := unstructured.NestedSlice(object.Object, "rules")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range rules {
+			for _, field := range []string{"verbs", "resources", "apiGroups"} {
+				values, _, err := unstructured.NestedStringSlice(rule.(map[string]any), field)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, value := range values {
+					if slices.Contains(banned, value) {
+						t.Errorf("%s %s has %s in %s", object.GetKind(), object.GetName(), value, field)
+					}
+					if value == "governedservers/authority" && object.GetKind() == "ClusterRole" {
+						t.Errorf("the ClusterRole %s gives authority in every namespace", object.GetName())
+					}
+				}
+			}
+		}
+	}
+	if roles < 4 {
+		t.Errorf("looked at %d roles, want at least the manager's two and the samples'", roles)
+	}
+}
+
+func TestTheChartHasTheCRDs(t *testing.T) {
+	t.Parallel()
+	want, err := filepath.Glob(config + "/crd/bases/*.yaml")
+	if err != nil || len(want) != 3 {
+		t.Fatalf("config/crd/bases holds %v, %v", want, err)
+	}
+	for _, file := range want {
+		base, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied, err := os.ReadFile(filepath.Join("../../charts/tidewaiter/crds", filepath.Base(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(base, copied) {
+			t.Errorf("charts/tidewaiter/crds/%s differs from config/crd/bases", filepath.Base(file))
+		}
+	}
+}
