@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 )
@@ -89,13 +88,11 @@ func appendInputs(doc []byte, in Input) ([]byte, error) {
 		{"requester", in.Requester, false},
 		{"actsFor", in.ActsFor, true},
 	} {
-		switch {
-		case field.value == "" && field.optional:
-			continue
-		case field.value == "":
+		if field.value == "" {
+			if field.optional {
+				continue
+			}
 			return nil, fmt.Errorf("hash an action: no %s", field.name)
-		case !utf8.ValidString(field.value):
-			return nil, fmt.Errorf("hash an action: the %s is not valid UTF-8", field.name)
 		}
 		doc = append(append(append(doc, `,"`...), field.name...), `":`...)
 		doc = strictjson.AppendString(doc, field.value)
