@@ -151,9 +151,11 @@ func uniform(tools []tool.Descriptor) bool {
 func sameHint(a, b *bool) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // sharedPrefix returns the word that at least half of the tools, and no fewer
-// than two, begin with. A verb is no prefix, unless it is a noun in the first place.
+// than two, begin with. A verb is no prefix, unless it is a noun as often and
+// most of these tools have a verb of their own behind it: render_get, render_set.
 func sharedPrefix(tools []tool.Descriptor) string {
-	counts := map[string]int{}
+	counts, verbs := map[string]int{}, map[string]int{}
+	most := ""
 	for _, d := range tools {
 		if len(d.Name) > maxName {
 			continue
@@ -163,10 +165,19 @@ func sharedPrefix(tools []tool.Descriptor) string {
 			continue
 		}
 		counts[split[0]]++
-		first := tokenOf(split[0])
-		if counts[split[0]] > 1 && 2*counts[split[0]] >= len(tools) && (first.verb == "" || mostlyNouns[first.verb]) {
-			return split[0]
+		if second := tokenOf(split[1]).verb; neverNouns[second] || isEffect(second) && !isHomograph(second) {
+			verbs[split[0]]++
 		}
+		if counts[split[0]] > counts[most] {
+			most = split[0]
+		}
+	}
+	if counts[most] < 2 || 2*counts[most] < len(tools) {
+		return ""
+	}
+	verb := tokenOf(most).verb
+	if verb == "" || isHomograph(verb) && 2*verbs[most] >= counts[most] {
+		return most
 	}
 	return ""
 }

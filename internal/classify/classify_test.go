@@ -159,6 +159,12 @@ func TestServerFindsWhatItsToolsShare(t *testing.T) {
 		"an unshared first word may be a verb": {
 			[]tool.Descriptor{{Name: "zork_view_page"}, {Name: "get_a"}, {Name: "get_b"}}, []v1alpha1.Tier{reversibly, read, read},
 		},
+		"a shared first word may be a noun": {
+			[]tool.Descriptor{{Name: "render_view_a"}, {Name: "render_get_b"}, {Name: "render_set_c"}, {Name: "render_show_page"}}, []v1alpha1.Tier{read, read, reversibly, read},
+		},
+		"a shared first verb is none": {
+			[]tool.Descriptor{{Name: "update_list"}, {Name: "update_view"}, {Name: "update_search"}}, []v1alpha1.Tier{reversibly, reversibly, reversibly},
+		},
 		"a verb with effects is never a prefix": {
 			[]tool.Descriptor{{Name: "delete_view_a"}, {Name: "delete_list"}}, []v1alpha1.Tier{irreversibly, irreversibly},
 		},
@@ -218,7 +224,9 @@ func TestTheWordTablesHoldSingleWords(t *testing.T) {
 	t.Parallel()
 	for i, table := range []set{
 		readVerbs, readNouns, neverNouns, facts, irreversible, irreversibleNouns, weighty, reversible, nouns, mostlyNouns,
-		joins, prepositions, fillers, storing, code, runners, deeds, doers, drafts, transient, ties, writings, posted, frozen,
+		stateful, states, joins, prepositions, headings, finals, fillers, storing, code, runners, deeds, doers, drafts,
+		transient, ties, writings, posted, languages, shells, protocols, files, history, owned, keystrokes, parts,
+		particles, frozen, proseLoss, proseIrreversible, proseEffects, openers, denials,
 	} {
 		for word := range table {
 			if strings.ToLower(word) != word || !reflect.DeepEqual(tool.Words(word), []string{word}) {
@@ -231,9 +239,18 @@ func TestTheWordTablesHoldSingleWords(t *testing.T) {
 			t.Errorf("%q both reads and has effects", word)
 		}
 	}
-	for word := range nouns {
-		if !isEffect(word) {
-			t.Errorf("%q is listed as a homograph of no verb", word)
+	for _, table := range []set{nouns, irreversibleNouns, finals} {
+		for word := range table {
+			if !isEffect(word) || !isHomograph(word) {
+				t.Errorf("%q is listed as a homograph of no verb", word)
+			}
+		}
+	}
+	for _, table := range []set{headings, neverNouns} {
+		for word := range table {
+			if !isRead(word) {
+				t.Errorf("%q is listed as a read verb of a kind and is none", word)
+			}
 		}
 	}
 }

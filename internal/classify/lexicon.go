@@ -39,12 +39,12 @@ var readVerbs = words(
 // the prefix that a server's tools share.
 var readNouns = words(
 	`view check lint scan preview browse extract map parse sample wait ping whoami blame grep peek screenshot`,
-	`rank rerank forecast`,
+	`rank rerank forecast audit`,
 )
 
 // neverNouns are the read verbs that leave a homograph before them no choice
 // but to be a noun: order_get, while archive_list may be a verb and its object.
-var neverNouns = words(`get gets read reads fetch retrieve describe show find inspect lookup geocode`)
+var neverNouns = words(`get gets fetch retrieve describe show find inspect lookup geocode`)
 
 // facts are nouns that name what a tool tells; at the end of a name without any verb they are proof.
 var facts = words(
@@ -55,7 +55,7 @@ var facts = words(
 	`coverage directions elevation trends cost timezone timezones`,
 )
 
-// irreversible verbs do what cannot be undone, whatever their object. They are never nouns.
+// irreversible verbs do what cannot be undone, whatever their object.
 var irreversible = words(
 	// Destroying.
 	`delete destroy erase wipe purge truncate obliterate annihilate nuke shred expunge drop del rm rmdir unlink`,
@@ -75,18 +75,18 @@ var irreversible = words(
 	`sign cosign burn`,
 )
 
-// irreversibleNouns are those of the verbs above that are nouns as often: after
+// irreversibleNouns are those of the verbs above and below that are nouns as often: after
 // another verb they name its object (the merge of a request to merge, a list of refunds).
 var irreversibleNouns = words(
 	`merge refund charge checkout message reply email swap bid shell restore purchase reset tweet wire stake`,
 	`upgrade downgrade transfer call trade sms text mail void burn mint dm broadcast empty slash sign buy sell`,
+	`spend withdraw redeem vacuum eval blast zap`,
 )
 
-// weighty are the verbs that are irreversible only by what they act on; without
-// such an object they are reversible (see objects.go).
+// weighty are verbs that are irreversible but for the objects that objects.go excepts.
 var weighty = words(`call trade transfer email mail sms text push post forward clear remove`)
 
-// reversible verbs have effects that can be undone. They are never nouns.
+// reversible verbs have effects that can be undone.
 var reversible = words(
 	// Making and keeping.
 	`create add insert append prepend upsert make new generate compose write save store persist`,
@@ -167,7 +167,10 @@ var nouns = words(
 	`fill focus tap click scroll drag draw paint contact process store stage duplicate new open split`,
 	`clean override control handle switch group raise fire crawl scrape login logout signup exit quit`,
 	`mask zip touch leave resume setup failover replay retry hire complete`,
-	`place report reverse water repeat stream cast`,
+	`place report reverse water repeat stream cast hash partition format flash bridge ship shift rent delay tunnel`,
+	`pack seal strip heat harvest boost embed train attack make refresh permit grant reserve dispatch lift pivot`,
+	`transform crop delegate join substitute feed hedge mark close pair turn toggle freeze dim zoom skip promote`,
+	`secure compact correct warm cool lower zero exempt relate veto craft`,
 )
 
 // mostlyNouns are homographs that at the start of a name, before a read verb or
@@ -203,6 +206,23 @@ var effectsOf = map[string]set{
 	"show":    words(`notification toast alert message`),
 	"read":    words(`write`),
 	"lint":    words(`fix`),
+}
+
+// headings are read verbs that at the start of a name may be the thing acted
+// upon, and finals the homographs that then are the verb at its end: scan_start, list_move.
+var headings = words(`list search query count view check scan preview map sample diff screenshot forecast audit rank`)
+
+var finals = words(
+	`start stop cancel pause resume move copy clone share archive trash lock block trigger run reset retry`,
+	`replay load mount publish deploy push pull sync mark pin star mute ban follow invite promote switch launch`,
+	`duplicate restore rollback clean stage boost`,
+)
+
+// readingsOf are the words at the end of a name that leave the verb before them nothing but to read.
+var readingsOf = map[string]set{
+	"resolve": words(`id ids identifier url urls uri dns host hostname address ip symbol`),
+	"convert": words(`currency time timezone unit units coordinates timestamp`),
+	"capture": words(`screenshot screenshots`),
 }
 
 // fillers say how much or in which version, never what.
@@ -246,7 +266,7 @@ var doers = words(
 // drafts are the words that make a deed one that has not been done yet.
 var drafts = words(`draft template preview test sandbox simulated mock dry quote scheduled`)
 
-// transient are objects that a clear or a reset cannot give back; all others are session state.
+// transient are objects that a clear or a reset takes nothing lasting from.
 var transient = words(
 	`cache caches filter filters selection session sessions format formats formatting dir directory console`,
 	`override overrides proxy cart state status alarm alarms breakpoint breakpoints highlight highlights cookie`,

@@ -34,23 +34,23 @@ type proof struct {
 func parse(split []string, prefix string) name {
 	n := name{head: -1}
 	for _, word := range split {
-		n.tokens = append(n.tokens, tokenOf(word))
+		t := tokenOf(word)
+		if readingsOf[t.verb][split[len(split)-1]] {
+			t.verb = "lookup"
+		}
+		n.tokens = append(n.tokens, t)
 	}
-	n.head = slices.IndexFunc(n.indices(), func(i int) bool { return n.isHead(i, prefix) })
-	for i, t := range n.tokens {
-		if n.isVerbWithEffects(i, t, prefix) {
+	for i := range n.tokens {
+		if n.head < 0 && n.isHead(i, prefix) {
+			n.head = i
+		}
+	}
+	for i := range n.tokens {
+		if n.isVerbWithEffects(i, prefix) {
 			n.effects = append(n.effects, i)
 		}
 	}
 	return n
-}
-
-func (n name) indices() []int {
-	all := make([]int, len(n.tokens))
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // isHead tells whether the word at i is a read verb where a verb stands: first,
@@ -66,7 +66,11 @@ func (n name) isHead(i int, prefix string) bool {
 	case i == 0 || i == last:
 		return true
 	case readVerbs[t.verb]:
-		return !slices.ContainsFunc(n.tokens[:i], func(t token) bool {
+		before := n.tokens[:i]
+		if before[0].text == prefix {
+			before = before[1:]
+		}
+		return !slices.ContainsFunc(before, func(t token) bool {
 			return isEffect(t.verb) && !mostlyNouns[t.verb] && !isPluralNoun(t)
 		})
 	default:
@@ -74,43 +78,59 @@ func (n name) isHead(i int, prefix string) bool {
 	}
 }
 
-// actsOn tells whether a read verb has effects on what follows it: check in, extract archive.
+// actsOn tells whether a read verb has effects on what follows it: check in,
+// extract archive. A git fetch changes the refs of the repository.
 func (n name) actsOn(i int) bool {
+	if i > 0 && n.tokens[i].verb == "fetch" && n.tokens[i-1].text == "git" {
+		return true
+	}
 	return i < len(n.tokens)-1 && effectsOf[n.tokens[i].verb][n.tokens[i+1].text]
 }
 
 // isVerbWithEffects tells whether the word at i does something, rather than
 // naming what is read or acted upon.
-func (n name) isVerbWithEffects(i int, t token, prefix string) bool {
-	if n.actsOn(i) {
-		return true
-	}
-	if !isEffect(t.verb) {
-		return false
-	}
-	if !isHomograph(t.verb) {
-		return t.form != participle || n.head < 0 || n.joined(n.head, i)
-	}
+func (n name) isVerbWithEffects(i int, prefix string) bool {
+	t := n.tokens[i]
 	switch {
-	case isPluralNoun(t):
-		return false
-	case i == 0 && t.text == prefix && len(n.tokens) > 1 && mostlyNouns[t.verb]:
-		return false
-	case facts[t.text] && i > 0 && len(n.effects) == 0:
-		return false
-	case n.head < 0 && i == len(n.tokens)-1 && n.onlyNounsBefore():
+	case n.actsOn(i):
 		return true
-	case n.head >= 0 && n.head < i || len(n.effects) > 0:
-		lead := n.head
-		if len(n.effects) > 0 && (lead < 0 || lead > i || n.effects[0] < lead) {
-			lead = n.effects[0]
-		}
-		return n.joined(lead, i)
-	case n.head > i:
-		return !neverNouns[n.tokens[n.head].verb] && !mostlyNouns[t.verb] && t.form != participle
+	case !isEffect(t.verb):
+		return false
+	case !isHomograph(t.verb):
+		// Behind a read verb only deleted items are things; a bare delete is a verb anywhere.
+		return t.form != participle || n.head < 0 || n.joined(n.head, i)
+	case isPluralNoun(t), i == 0 && t.text == prefix && len(n.tokens) > 1:
+		return false
 	default:
-		return !stateful[t.verb] || !states[n.tokens[len(n.tokens)-1].text]
+		return n.isVerbHere(i)
 	}
+}
+
+// isVerbHere tells by its place whether a word that is a verb as often as a noun is the verb.
+func (n name) isVerbHere(i int) bool {
+	t, last := n.tokens[i], len(n.tokens)-1
+	switch {
+	case i == last && n.head == 0 && headings[n.tokens[0].verb] && finals[t.text]:
+		return true // scan_start
+	case i > 0 && n.head < 0 && len(n.effects) == 0 && facts[t.text]:
+		return false // audit_log
+	case i == last && n.head < 0 && n.onlyNounsBefore():
+		return true // order_refund
+	case len(n.effects) > 0 || n.head >= 0 && n.head < i:
+		return n.joined(n.lead(i), i) // get_order, create_order; but not get_and_order
+	case n.head > i:
+		return !neverNouns[n.tokens[n.head].verb] && !mostlyNouns[t.verb] && t.form != participle // archive_list
+	default:
+		return !stateful[t.verb] || !states[n.tokens[last].text] // but not build_status
+	}
+}
+
+// lead returns the first verb before the word at i.
+func (n name) lead(i int) int {
+	if len(n.effects) > 0 && (n.head < 0 || n.head > i || n.effects[0] < n.head) {
+		return n.effects[0]
+	}
+	return n.head
 }
 
 // onlyNounsBefore tells whether the verbs found so far may all be nouns: in
