@@ -49,24 +49,29 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 	if len(shipped.Items) != len(attacks) {
 		t.Errorf("%d policies are bound and %d attacked", len(shipped.Items), len(attacks))
 	}
+	// back waits until the binding that was taken away before is in force again; the API server looks at bindings
+	// once a second, so giving one back and taking the next away share a second.
+	back := func() {}
 	for _, binding := range shipped.Items {
-		attack := attacks[binding.Spec.PolicyName]
+		policy := binding.Spec.PolicyName
+		attack := attacks[policy]
 		if attack == nil {
-			t.Errorf("no attack on the policy %s", binding.Spec.PolicyName)
+			t.Errorf("no attack on the policy %s", policy)
 			continue
 		}
-		refused(t, "with the policy", binding.Spec.PolicyName, attack(ctx))
-
+		refused(t, "with the policy", policy, attack(ctx))
 		must(t, admin(t).Delete(ctx, binding.DeepCopy()))
-		until(t, binding.Name+" is gone", func(ctx context.Context) bool { return attack(ctx) == nil })
-		restored := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		back()
+		until(t, policy+" is gone", func(ctx context.Context) bool { return attack(ctx) == nil })
+
+		must(t, admin(t).Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: binding.Name}, Spec: binding.Spec,
+		}))
+		back = func() {
+			until(t, policy+" is back", func(ctx context.Context) bool { return fixture.RefusedBy(attack(ctx), policy) })
 		}
-		must(t, admin(t).Create(ctx, restored))
-		until(t, binding.Name+" is back", func(ctx context.Context) bool {
-			return fixture.RefusedBy(attack(ctx), binding.Spec.PolicyName)
-		})
 	}
+	back()
 }
 
 // until waits for something that takes milliseconds.
