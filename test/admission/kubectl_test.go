@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,24 +113,30 @@ func TestTheSampleRoles(t *testing.T) {
 
 func TestTheManagersRoleIsEnoughAndNoMore(t *testing.T) {
 	t.Parallel()
-	manager := plane.Manager(t)
+	manager := plane.Client(t, plane.Manager(t))
 	namespace := plane.Namespace(t)
-	may := func(exit int, verb, resource, subresource, namespace string) {
+	may := func(want bool, verb, resource, name, namespace string) {
 		t.Helper()
-		args := []string{"auth", "can-i", verb, resource, "-n", namespace}
-		if subresource != "" {
-			args = append(args, "--subresource="+subresource)
+		path, group, _ := strings.Cut(resource, ".")
+		path, subresource, _ := strings.Cut(path, "/")
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: namespace, Verb: verb, Group: group, Resource: path, Subresource: subresource, Name: name,
+			},
+		}}
+		must(t, manager.Create(t.Context(), review))
+		if review.Status.Allowed != want {
+			t.Errorf("the manager may %s %s %s in %s: %t, want %t", verb, resource, name, namespace, review.Status.Allowed, want)
 		}
-		says(t, manager, "", exit, nil, args...)
 	}
-	const yes, no = 0, 1
+	const yes, no = true, false
 	may(yes, "watch", "toolpolicies.tidewaiter.dev", "", namespace)
-	may(yes, "patch", "governedservers.tidewaiter.dev", "status", namespace)
+	may(yes, "patch", "governedservers/status.tidewaiter.dev", "", namespace)
 	may(yes, "delete", "approvalrequests.tidewaiter.dev", "", namespace)
 	may(yes, "list", "secrets", "", namespace)
 	may(yes, "create", "events.events.k8s.io", "", namespace)
 	may(yes, "create", "leases.coordination.k8s.io", "", fixture.SystemNamespace)
-	may(yes, "update", "leases.coordination.k8s.io/tidewaiter-manager", "", fixture.SystemNamespace)
+	may(yes, "update", "leases.coordination.k8s.io", "tidewaiter-manager", fixture.SystemNamespace)
 
 	may(no, "create", "leases.coordination.k8s.io", "", namespace)
 	may(no, "update", "governedservers.tidewaiter.dev", "", namespace)
@@ -137,9 +144,9 @@ func TestTheManagersRoleIsEnoughAndNoMore(t *testing.T) {
 	may(no, "delete", "governedservers.tidewaiter.dev", "", namespace)
 	may(no, "update", "secrets", "", namespace)
 	may(no, "create", "pods", "", namespace)
-	may(no, "create", "serviceaccounts", "token", namespace)
+	may(no, "create", "serviceaccounts/token", "", namespace)
 	for _, verb := range []string{"approve", "approve-irreversible", "resolve", "serve", "govern", "promote"} {
-		may(no, verb, "governedservers.tidewaiter.dev/billing", "authority", namespace)
+		may(no, verb, "governedservers/authority.tidewaiter.dev", "billing", namespace)
 	}
 }
 

@@ -5,6 +5,7 @@ package admission_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -240,6 +241,8 @@ func TestWhoWritesWhatOfARequest(t *testing.T) {
 		{"the manager settles it", ambiguous, write{"manager", settle("Committed", "m")}, forbidden},
 		{"the resolver of another server settles it", ambiguous, write{"payroll approver", settle("Committed", by("payroll"))}, forbidden},
 		{"the requester settles it with the verb", ambiguous, write{"requester", settle("NotExecuted", by("requester"))}, forbidden},
+		{"the resolver gives no reason", ambiguous,
+			write{"resolver", strings.Replace(settle("NotExecuted", by("resolver")), "the ledger has it", "  ", 1)}, unfit},
 		{"the resolver settles it in another name", ambiguous, write{"resolver", settle("Committed", by("owner"))}, forbidden},
 		{"the resolver settles it with its phase", ambiguous, write{"resolver", `{"phase":"Succeeded",` + settle("Committed", by("resolver"))[1:]}, forbidden},
 		{"who serves and resolves settles it with a late answer", ambiguous,

@@ -75,9 +75,15 @@ func TestARequestStaysAsItWasAsked(t *testing.T) {
 	taken(t, "a label of one's own", patch(w.editor, `{"metadata":{"labels":{"team":"finance"}}}`))
 	taken(t, "an annotation", patch(w.editor, `{"metadata":{"annotations":{"ticket":"4711"}}}`))
 
+	// On /status the API server drops what is not status before anybody can object.
+	taken(t, "spec in a write of status", w.gateway.Status().Patch(ctx, request.DeepCopy(), merge(`{"spec":{"tool":"list_invoices"}}`)))
+
 	// Whoever edits without --subresource=status decides nothing.
 	taken(t, "a decision on the wrong resource", patch(w.owner, `{"status":{"decision":"Approved","phase":"Approved"}}`))
 	must(t, w.editor.Get(ctx, client.ObjectKeyFromObject(&request), &request))
+	if asked := fixture.ApprovalRequest(w.namespace, "billing", 1).Spec.Tool; request.Spec.Tool != asked {
+		t.Errorf("the tool of a request became %s, want it to stay %s", request.Spec.Tool, asked)
+	}
 	if request.Status.Phase != v1alpha1.PhasePending || request.Status.Decision != "" {
 		t.Errorf("a patch of the main resource made it %q, %q", request.Status.Phase, request.Status.Decision)
 	}
