@@ -62,6 +62,12 @@ func TestTool(t *testing.T) {
 		"a parameter of SQL":                                      {tool.Descriptor{Name: "query", InputSchema: []byte(`{"properties":{"sql":{"type":"string"}}}`)}, Options{}, irreversibly, v1alpha1.TierSourceSchema, `"sql"`},
 		"a query that is no SQL":                                  {tool.Descriptor{Name: "query", InputSchema: []byte(`{"properties":{"query":{"type":"string","description":"what to look for"}}}`)}, Options{}, read, v1alpha1.TierSourceName, `"query"`},
 		"a command to an unknown verb":                            {tool.Descriptor{Name: "frobnicate", InputSchema: []byte(`{"properties":{"command":{"type":["string","null"]}}}`)}, Options{}, irreversibly, v1alpha1.TierSourceSchema, `"command"`},
+		"code to an unknown verb":                                 {tool.Descriptor{Name: "frobnicate", InputSchema: []byte(`{"properties":{"code":{"type":"string"}}}`)}, Options{}, irreversibly, v1alpha1.TierSourceSchema, `"code"`},
+		"code to a verb that runs":                                {tool.Descriptor{Name: "start_probe", InputSchema: []byte(`{"properties":{"code":{"type":"string"}}}`)}, Options{}, irreversibly, v1alpha1.TierSourceSchema, `"code"`},
+		"a code to join with":                                     {tool.Descriptor{Name: "join_room", InputSchema: []byte(`{"properties":{"code":{"type":"string"}}}`)}, Options{}, reversibly, v1alpha1.TierSourceName, `"join"`},
+		"a permanent removal":                                     {tool.Descriptor{Name: "archive_page", InputSchema: []byte(`{"properties":{"permanent":{"type":"boolean"}}}`)}, Options{}, irreversibly, v1alpha1.TierSourceSchema, `"permanent"`},
+		"a filter of permanent things":                            {tool.Descriptor{Name: "list_pages", InputSchema: []byte(`{"properties":{"permanent":{"type":"boolean"}}}`)}, Options{}, read, v1alpha1.TierSourceName, `"list"`},
+		"a forced stop":                                           {tool.Descriptor{Name: "stop_job", InputSchema: []byte(`{"properties":{"force":{"anyOf":[{"type":"boolean"},{"type":"null"}]}}}`)}, Options{}, irreversibly, v1alpha1.TierSourceSchema, `"force"`},
 		"code that is only stored":                                {tool.Descriptor{Name: "create_function", InputSchema: []byte(`{"properties":{"code":{"type":"string"}}}`)}, Options{}, reversibly, v1alpha1.TierSourceName, `"create"`},
 		"a switch that makes it final":                            {tool.Descriptor{Name: "stop_job", InputSchema: []byte(`{"properties":{"purge":{"type":"boolean"}}}`)}, Options{}, irreversibly, v1alpha1.TierSourceSchema, `"purge"`},
 		"a forced read is a read":                                 {tool.Descriptor{Name: "get_job", InputSchema: []byte(`{"properties":{"force":{"type":"boolean"}}}`)}, Options{}, read, v1alpha1.TierSourceName, `"get"`},
@@ -232,6 +238,11 @@ func TestTheWordTablesHoldSingleWords(t *testing.T) {
 			if strings.ToLower(word) != word || !reflect.DeepEqual(tool.Words(word), []string{word}) {
 				t.Errorf("table %d holds %q, which no name is split into", i, word)
 			}
+		}
+	}
+	for word := range reversible {
+		if irreversible[word] {
+			t.Errorf("%q is both reversible and irreversible", word)
 		}
 	}
 	for word := range readVerbs {

@@ -79,12 +79,12 @@ var irreversible = words(
 // another verb they name its object (the merge of a request to merge, a list of refunds).
 var irreversibleNouns = words(
 	`merge refund charge checkout message reply email swap bid shell restore purchase reset tweet wire stake`,
-	`upgrade downgrade transfer call trade sms text mail void burn mint dm broadcast empty slash sign buy sell`,
+	`upgrade downgrade transfer call trade sms mail void burn mint dm broadcast empty slash sign buy sell`,
 	`spend withdraw redeem vacuum eval blast zap`,
 )
 
 // weighty are verbs that are irreversible but for the objects that objects.go excepts.
-var weighty = words(`call trade transfer email mail sms text push post forward clear remove`)
+var weighty = words(`call trade transfer email mail sms push post forward clear remove`)
 
 // reversible verbs have effects that can be undone.
 var reversible = words(
@@ -107,7 +107,7 @@ var reversible = words(
 	`upvote downvote react favorite unfavorite bookmark rate flag unflag endorse share unshare transfer`,
 	// Starting, stopping, holding.
 	`start stop restart reboot run rerun launch relaunch trigger retrigger fire schedule reschedule unschedule`,
-	`enqueue dequeue queue requeue pause resume suspend unsuspend halt abort cancel stop retry replay play shutdown`,
+	`enqueue dequeue queue requeue pause resume suspend unsuspend halt abort cancel retry replay play shutdown`,
 	`boot wake sleep hibernate freeze unfreeze lock unlock enable disable activate deactivate reactivate deploy`,
 	`redeploy undeploy rollout rollback revert undo redo recover drain cordon uncordon taint untaint expose`,
 	`unexpose snooze unsnooze silence unsilence acknowledge ack escalate resolve unresolve close dismiss accept`,
@@ -117,25 +117,25 @@ var reversible = words(
 	`import export upload download ingest load unload sync synchronise synchronize mirror replicate backup pull`,
 	`push crawl scrape publish unpublish release stage unstage stash cherry rebuild build compile render print`,
 	`record capture index reindex refresh reload recompute recalculate regenerate cache warmup`,
-	`rotate renew extend lease claim unclaim borrow checkin clockin clockout`,
+	`renew lease claim unclaim borrow checkin clockin clockout`,
 	// Acting on a screen or a device.
 	`click tap press type fill hover drag swipe scroll navigate goto select deselect focus blur uncheck`,
-	`keypress keydown keyup paste cut draw paint dim brighten mount eject dock undock pair unpair call dial hang`,
+	`keypress keydown keyup paste cut draw paint dim brighten eject dock undock pair unpair call dial hang`,
 	`login logout signin signout signup authenticate impersonate enter exit quit minimize maximize`,
-	`dock highlight unhighlight zoom turn ring mow arm`,
+	`highlight unhighlight zoom turn ring mow`,
 	// Managing: the schema says what.
 	`manage handle control administer maintain moderate triage mark unmark post request issue report file log`,
-	`email mail sms text order comment label tag note review test respond interact answer`,
-	`track untrack clean trade write train finetune retrain forward redirect route reroute`,
-	`contact book rebook reserve unreserve hire fire nominate draft reopen`,
+	`email mail sms order comment label tag note review test respond interact answer`,
+	`verify track untrack clean trade train finetune retrain forward redirect route reroute`,
+	`contact book rebook unreserve hire nominate draft`,
 	`branch snapshot form sanitize redact mask encrypt decrypt zip unzip compress decompress`,
 	`chmod chown mkdir touch symlink mv cp tee`,
 	// Home, shop, studio and game.
 	`place fulfill ship deliver remind nudge lend rent bridge wrap unwrap harvest vest hedge reconcile categorize`,
 	`shuffle repeat stream cast seek rewind skip extrude bake animate actuate dispense heat cool water feed unpark`,
-	`spawn despawn teleport craft dig attack equip calibrate arm disarm flash provision format partition sanitize`,
-	`scrub anonymize obfuscate collapse expand shrink grow flatten inflate truncate emulate throttle simulate`,
-	`intercept spoof hijack tamper elevate escalate whitelist blacklist allowlist denylist lockdown offboard`,
+	`despawn teleport craft dig attack equip calibrate flash format partition`,
+	`scrub anonymize obfuscate collapse expand shrink grow flatten inflate emulate throttle simulate`,
+	`intercept spoof hijack tamper elevate whitelist blacklist allowlist denylist lockdown offboard`,
 	// Other work that leaves something changed.
 	`accelerate accrue adopt advance amplify assemble attest backfill boost bypass certify chop clamp`,
 	`coalesce collect compact compensate concatenate consolidate consume contribute convene coordinate curate`,
@@ -143,11 +143,11 @@ var reversible = words(
 	`embed emit encode enforce engage engrave enlarge enlist entitle evacuate evolve exempt fold forge fuse`,
 	`harden hash hoist hydrate ignite ignore implant impose incorporate incubate inform infuse inhibit instruct`,
 	`integrate interrupt introduce irrigate jettison levy lift liberate manipulate materialize mend mitigate`,
-	`mobilize morph multiply mutate neutralize notarize offload operate orchestrate overhaul override pack`,
-	`penalize permute persist pivot polish pour prefetch preload prioritize procure produce prohibit propagate`,
+	`mobilize morph multiply mutate neutralize notarize offload operate orchestrate overhaul pack`,
+	`penalize permute pivot polish pour prefetch preload prioritize procure produce prohibit propagate`,
 	`propose publicize quantize randomize rectify recruit refine regulate reimage reinforce relinquish relocate`,
 	`remediate repair reposition repossess repurpose requisition reseed reshape restrict resurrect retain`,
-	`retarget retract reverse revise revive scramble seal secure seize sequester serve sever shift shut slice`,
+	`retarget retract reverse revive scramble seal secure seize sequester serve sever shift shut slice`,
 	`smooth solder splice squeeze stabilize standardize steer sterilize stitch strengthen stretch strip substitute`,
 	`suppress surrender synthesize tear thaw tighten tint topup transmit transplant trim tunnel unwind uproot veto`,
 	`waive warn weaken weld widen yank zero`,
@@ -157,17 +157,17 @@ var reversible = words(
 
 // nouns are words of the table above that are nouns as often as verbs: after a verb they name its object.
 var nouns = words(
-	`post request issue report file log email mail sms text order comment label tag note review test trade`,
+	`post request issue report file log email mail sms order comment label tag note review test trade`,
 	`contact book branch snapshot form record index cache release build run update change import export upload`,
 	`download sync backup commit deploy rollout rollback pull push publish schedule queue trigger lock block`,
 	`link group vote star pin like rate flag share fork copy clone call transfer play draft patch`,
 	`set start stop move cancel pause launch capture render print mount load stage stash lease`,
 	`claim answer track scale mirror archive trash bookmark favorite follow invite cut dock ring route`,
 	`redirect forward cherry cordon taint silence mute escalate ban connect sleep wake boot type press`,
-	`fill focus tap click scroll drag draw paint contact process store stage duplicate new open split`,
-	`clean override control handle switch group raise fire crawl scrape login logout signup exit quit`,
+	`fill focus tap click scroll drag draw paint process store duplicate new open split`,
+	`clean override control handle switch raise fire crawl scrape login logout signup exit quit`,
 	`mask zip touch leave resume setup failover replay retry hire complete`,
-	`place report reverse water repeat stream cast hash partition format flash bridge ship shift rent delay tunnel`,
+	`place reverse water repeat stream cast hash partition format flash bridge ship shift rent delay tunnel`,
 	`pack seal strip heat harvest boost embed train attack make refresh permit grant reserve dispatch lift pivot`,
 	`transform crop delegate join substitute feed hedge mark close pair turn toggle freeze dim zoom skip promote`,
 	`secure compact correct warm cool lower zero exempt relate veto craft`,
@@ -187,7 +187,7 @@ var mostlyNouns = words(
 // tell it: build_status is read, while email_summary and release_version are done.
 var stateful = words(
 	`order build release snapshot branch issue contact account index form file fork backup queue trigger lease`,
-	`process plan rollout transfer charge refund payment merge test cache`,
+	`process plan rollout transfer charge refund payment merge test cache call trade commit review group`,
 )
 
 var states = words(`status info information stats statistics history health`)
@@ -242,7 +242,7 @@ var code = words(
 )
 
 // runners are the verbs that make code run.
-var runners = words(`run rerun execute exec invoke call query submit send start launch perform process request dispatch apply do`)
+var runners = words(`run rerun execute exec invoke call query submit send start launch perform process request dispatch apply do interact`)
 
 // deeds are the nouns that cannot be taken back once made: create_payout, place_order.
 var deeds = words(
@@ -293,7 +293,9 @@ var posted = words(`message messages tweet tweets dm notification toot chat slac
 var languages = words(`sql psql tsql plsql cypher gremlin graphql surrealql`)
 
 // shells are what runs anything, named without a verb.
-var shells = words(`shell bash powershell terminal cmd command commands script scripts javascript python repl applescript kubectl`)
+var shells = words(
+	`shell bash powershell terminal cmd command commands script scripts javascript python repl applescript kubectl`,
+)
 
 // protocols make a request a free one.
 var protocols = words(`http https api rest raw graphql web arbitrary custom`)
@@ -305,7 +307,10 @@ var files = words(`file files path inode`)
 var history = words(`commit commits branch branches tag tags changes ref refs remote`)
 
 // owned are things whose transfer can be sent back.
-var owned = words(`ownership owner issue issues project projects repository repo repos file files ticket task tasks domain case cases call chat`)
+var owned = words(
+	`ownership owner issue issues project projects repository repo repos file files ticket task tasks domain case`,
+	`cases call chat`,
+)
 
 // keystrokes are what is sent to a screen, not to people.
 var keystrokes = words(`key keys keystroke keystrokes keyboard input shortcut hotkey button click mouse keyevent`)

@@ -25,8 +25,8 @@ type proof struct {
 	word string
 	// why completes the sentence that begins with the word.
 	why string
-	// storing is set when every verb only keeps what it is given.
-	storing bool
+	// storing is set when every verb only keeps what it is given, running when one runs it.
+	storing, running bool
 }
 
 // parse finds the verbs of a name. prefix is the first word that the tools of
@@ -174,10 +174,10 @@ func (n name) judge() proof {
 	worst := proof{storing: len(n.effects) > 0}
 	for _, i := range n.effects {
 		found := n.effect(i)
-		found.storing = worst.storing && storing[n.tokens[i].verb]
+		verb := n.tokens[i].verb
+		found.storing, found.running = worst.storing && storing[verb], worst.running || runners[verb]
 		if worst.word != "" && !found.tier.StricterThan(worst.tier) {
-			worst.storing = found.storing
-			continue
+			found.tier, found.word, found.why = worst.tier, worst.word, worst.why
 		}
 		worst = found
 	}

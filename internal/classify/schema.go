@@ -175,12 +175,17 @@ func (s *scan) choice(values []string, manner bool, at place) {
 	}
 }
 
-// flag judges a switch that makes an effect final.
+// flag judges a switch that makes an effect final. On a tool that reads, an
+// adjective is a filter.
 func (s *scan) flag(split []string, at place) {
+	first, last := split[0], split[len(split)-1]
 	switch {
-	case finalFlags[split[0]] || finalFlags[split[len(split)-1]]:
+	case finalVerbs[first] || finalVerbs[last]:
 		s.found(v1alpha1.TierIrreversible, at, "is a switch that makes the effect final")
-	case s.shown.tier != v1alpha1.TierRead && !s.stores() && len(split) == 1 && forceFlags[split[0]]:
+	case s.shown.tier == v1alpha1.TierRead:
+	case finalManners[first] || finalManners[last]:
+		s.found(v1alpha1.TierIrreversible, at, "is a switch that makes the effect final")
+	case !s.stores() && len(split) == 1 && forceFlags[first]:
 		s.found(v1alpha1.TierIrreversible, at, "is a switch that overrides a safeguard")
 	}
 }
@@ -198,7 +203,7 @@ func (s *scan) runs(split []string, schema map[string]any) bool {
 		description, _ := schema["description"].(string)
 		return saysSQL(proseWords(description[:min(len(description), maxProse)]))
 	}
-	return last == "code" && len(split) == 1 && s.shown.tier != v1alpha1.TierRead
+	return last == "code" && len(split) == 1 && (s.shown.word == "" || s.shown.running)
 }
 
 // stores tells whether the name says that the tool only keeps what it is given.
@@ -304,8 +309,10 @@ var taking = words(`download export print render`)
 // actionWords choose also behind another word: issue_action.
 var actionWords = words(`action operation subcommand`)
 
-// finalFlags are switches that leave nothing to put back.
-var finalFlags = words(`purge prune permanent permanently wipe erase destroy hard`)
+// finalVerbs and finalManners are switches that leave nothing to put back.
+var finalVerbs = words(`purge prune wipe erase destroy`)
+
+var finalManners = words(`permanent permanently hard`)
 
 // forceFlags override a safeguard.
 var forceFlags = words(`force cascade overwrite`)
