@@ -43,13 +43,20 @@ func cranes(edits ...func(*v1alpha1.GovernedServer)) *v1alpha1.GovernedServer {
 	}, edits...)
 }
 
-func endpointOf(t testing.TB, s *v1alpha1.GovernedServer) string {
+func endpointOf(t tester, s *v1alpha1.GovernedServer) string {
 	t.Helper()
 	digest, err := tool.EndpointDigest(s.Spec.Endpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return digest
+}
+
+// tester is what testing.T and rapid.T have in common.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Context() context.Context
 }
 
 // dock runs the reconciler of servers on a fake API, with what discovery has seen set by hand.
@@ -61,7 +68,7 @@ type dock struct {
 	patches atomic.Int64
 }
 
-func serverScheme(t testing.TB) *runtime.Scheme {
+func serverScheme(t tester) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -70,7 +77,7 @@ func serverScheme(t testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-func serverMetrics(t testing.TB) *GovernedServerMetrics {
+func serverMetrics(t tester) *GovernedServerMetrics {
 	t.Helper()
 	metrics, err := NewGovernedServerMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -79,7 +86,7 @@ func serverMetrics(t testing.TB) *GovernedServerMetrics {
 	return metrics
 }
 
-func newDock(t testing.TB, faults interceptor.Funcs, objects ...client.Object) *dock {
+func newDock(t tester, faults interceptor.Funcs, objects ...client.Object) *dock {
 	t.Helper()
 	d := &dock{events: events.NewFakeRecorder(100), clock: clocktesting.NewFakeClock(made)}
 	d.api = fake.NewClientBuilder().WithScheme(serverScheme(t)).WithObjects(objects...).
@@ -102,13 +109,13 @@ func newDock(t testing.TB, faults interceptor.Funcs, objects ...client.Object) *
 
 var cranesKey = types.NamespacedName{Namespace: "harbour", Name: "cranes"}
 
-func (d *dock) reconcile(t testing.TB) (ctrl.Result, error) {
+func (d *dock) reconcile(t tester) (ctrl.Result, error) {
 	t.Helper()
 	return d.Reconcile(t.Context(), ctrl.Request{NamespacedName: cranesKey})
 }
 
 // see sets what discovery knows of cranes and reconciles.
-func (d *dock) see(t testing.TB, what seen) *v1alpha1.GovernedServer {
+func (d *dock) see(t tester, what seen) *v1alpha1.GovernedServer {
 	t.Helper()
 	if _, err := d.reconcile(t); err != nil {
 		t.Fatal(err)
@@ -120,7 +127,7 @@ func (d *dock) see(t testing.TB, what seen) *v1alpha1.GovernedServer {
 	return d.stored(t)
 }
 
-func (d *dock) stored(t testing.TB) *v1alpha1.GovernedServer {
+func (d *dock) stored(t tester) *v1alpha1.GovernedServer {
 	t.Helper()
 	var s v1alpha1.GovernedServer
 	if err := d.api.Get(t.Context(), cranesKey, &s); err != nil {
@@ -129,7 +136,7 @@ func (d *dock) stored(t testing.TB) *v1alpha1.GovernedServer {
 	return &s
 }
 
-func (d *dock) edit(t testing.TB, edits ...func(*v1alpha1.GovernedServer)) {
+func (d *dock) edit(t tester, edits ...func(*v1alpha1.GovernedServer)) {
 	t.Helper()
 	s := d.stored(t)
 	for _, edit := range edits {
