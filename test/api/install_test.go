@@ -7,12 +7,15 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 )
@@ -167,5 +170,53 @@ func TestTheChartHasTheCRDs(t *testing.T) {
 		if !bytes.Equal(base, copied) {
 			t.Errorf("charts/tidewaiter/crds/%s differs from config/crd/bases", filepath.Base(file))
 		}
+	}
+}
+
+// What the controllers say in their markers that they need, the manager's role gives.
+func TestTheManagersRoleCoversTheMarkers(t *testing.T) {
+	t.Parallel()
+	manifest, err := os.ReadFile(config + "/rbac/manager_role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.ClusterRole
+	if err := yaml.UnmarshalStrict(manifest, &role); err != nil {
+		t.Fatal(err)
+	}
+	given := map[string]bool{}
+	for _, rule := range role.Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					given[group+" "+resource+" "+verb] = true
+				}
+			}
+		}
+	}
+	files, err := filepath.Glob("../../controllers/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	marker := regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:groups="?([^",]*)"?,resources=([^,]+),verbs=(\S+)$`)
+	found := 0
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range marker.FindAllStringSubmatch(string(source), -1) {
+			found++
+			for resource := range strings.SplitSeq(match[2], ";") {
+				for verb := range strings.SplitSeq(match[3], ";") {
+					if right := match[1] + " " + resource + " " + verb; !given[right] {
+						t.Errorf("%s needs %q, which config/rbac/manager_role.yaml does not give", filepath.Base(file), right)
+					}
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no +kubebuilder:rbac marker found in controllers/")
 	}
 }
