@@ -455,6 +455,33 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A no that lands between the manager's look and its write wins over the yes that the manager saw.
+func TestAStepIsTakenOnlyOnTheVersionThatWasJudged(t *testing.T) {
+	t.Parallel()
+	denyFirst := interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+		var current v1alpha1.ApprovalRequest
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), &current); err != nil {
+			return err
+		}
+		current.Status.Decision = v1alpha1.DecisionDenied
+		if err := c.SubResource(sub).Update(ctx, &current); err != nil {
+			return err
+		}
+		return c.SubResource(sub).Patch(ctx, o, p, opts...)
+	}}
+	h := newHarness(t, denyFirst, newRequest(inPhase(v1alpha1.PhasePending), decided(v1alpha1.DecisionApproved)), crane("server-uid"))
+	result, err := h.reconcile(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := h.stored(t).Status.Phase; got != v1alpha1.PhasePending {
+		t.Errorf("phase %s, want Pending until the no is seen", got)
+	}
+	if result.RequeueAfter != conflictDelay || h.event() != "" {
+		t.Errorf("result %v, want a quiet second look", result)
+	}
+}
+
 func TestMetricsCountByPhase(t *testing.T) {
 	t.Parallel()
 	named := func(name string) edit { return func(r *v1alpha1.ApprovalRequest) { r.Name = name } }

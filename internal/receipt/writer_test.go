@@ -144,7 +144,7 @@ func TestBatchedIsFlushedAfterTheDelay(t *testing.T) {
 		if n := len(read(t, o.Path)); n != 1 {
 			t.Fatalf("%d lines before the delay, want 1: it was not batched", n)
 		}
-		time.Sleep(flushDelay) // the bubble's clock, not the real one
+		<-time.After(flushDelay) // by the clock of the bubble
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"Opened", "Decision r"}, kinds(read(t, o.Path))); diff != "" {
 			t.Errorf("after the delay (-want +got):\n%s", diff)
@@ -283,14 +283,14 @@ func TestFailureRefusesAllUntilItIsMended(t *testing.T) {
 		if w.Executed("uid-lost") {
 			t.Error("a call that was refused counts as executed")
 		}
-		time.Sleep(3 * retryDelay) // still broken
+		<-time.After(3 * retryDelay) // still broken
 		if err := w.Healthy(); err == nil {
 			t.Error("healthy though nothing was mended")
 		}
 		if err := os.Rename(o.Path+".away", o.Path); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(retryDelay)
+		<-time.After(retryDelay)
 		synctest.Wait()
 		if err := w.Healthy(); err != nil {
 			t.Errorf("after it was mended: %v", err)
