@@ -6,6 +6,7 @@
 package approval
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -26,24 +27,24 @@ const (
 	Use
 )
 
-// Next says what a call does that meets these requests, all of them of its own action. Attempt is that of a new
-// request. It is pure; what it says of the latest request is checked again, live, when the approval is spent.
+// Next says what a call does that meets these requests, all of them of its own action, in any order. Attempt is that
+// of a new request. It is pure; what it says of the latest request is checked again, live, when the approval is spent.
 func Next(same []*v1alpha1.ApprovalRequest, now time.Time) (step Step, request *v1alpha1.ApprovalRequest, attempt int32) {
 	attempt = 1
 	for _, r := range same {
 		attempt = max(attempt, r.Spec.Attempt+1)
-		switch r.CurrentPhase() {
-		case v1alpha1.PhaseAmbiguous:
-			return Refuse, r, 0
-		case v1alpha1.PhaseExecuting:
-			return Hold, r, 0
-		case v1alpha1.PhaseDenied:
-			if now.Before(r.ExpiresAt()) {
-				return Refuse, r, 0
-			}
-		}
 	}
-	latest := Latest(same)
+	// What stands in the way does so whatever came after it; the strictest speaks first.
+	if r := latestThat(same, Unclear, now); r != nil {
+		return Refuse, r, 0
+	}
+	if r := latestThat(same, Denied, now); r != nil {
+		return Refuse, r, 0
+	}
+	if r := latestThat(same, executing, now); r != nil {
+		return Hold, r, 0
+	}
+	latest := latestThat(same, each, now)
 	if latest == nil {
 		return Ask, nil, attempt
 	}
@@ -62,12 +63,50 @@ func Next(same []*v1alpha1.ApprovalRequest, now time.Time) (step Step, request *
 	return Ask, latest, attempt
 }
 
-// Latest returns the request with the highest attempt, nil without any.
-func Latest(requests []*v1alpha1.ApprovalRequest) *v1alpha1.ApprovalRequest {
-	if len(requests) == 0 {
-		return nil
+// Unclear tells whether nobody knows if the call of a request took effect. One that runs beyond its deadline is unclear
+// whether or not the manager has written so: its gateway is gone, or does not know either.
+func Unclear(r *v1alpha1.ApprovalRequest, now time.Time) bool {
+	if r.CurrentPhase() == v1alpha1.PhaseAmbiguous {
+		return true
 	}
-	return slices.MaxFunc(requests, func(a, b *v1alpha1.ApprovalRequest) int { return int(a.Spec.Attempt - b.Spec.Attempt) })
+	deadline := r.ExpiresAt()
+	if e := r.Status.Execution; e != nil && e.Deadline != nil {
+		deadline = e.Deadline.Time
+	}
+	return r.CurrentPhase() == v1alpha1.PhaseExecuting && !now.Before(deadline)
+}
+
+// Denied tells whether a denial still answers the action. It counts from the moment it is given, not from when the
+// manager has written the phase.
+func Denied(r *v1alpha1.ApprovalRequest, now time.Time) bool {
+	switch r.CurrentPhase() {
+	case v1alpha1.PhaseDenied:
+	case v1alpha1.PhasePending, v1alpha1.PhaseApproved:
+		if r.Status.Decision != v1alpha1.DecisionDenied {
+			return false
+		}
+	default:
+		return false
+	}
+	return now.Before(r.ExpiresAt())
+}
+
+func executing(r *v1alpha1.ApprovalRequest, _ time.Time) bool {
+	return r.CurrentPhase() == v1alpha1.PhaseExecuting
+}
+
+func each(*v1alpha1.ApprovalRequest, time.Time) bool { return true }
+
+// latestThat returns the request with the highest attempt of those that are so, nil without any. Of two with the same
+// attempt the name decides, so that the order never shows.
+func latestThat(requests []*v1alpha1.ApprovalRequest, is func(*v1alpha1.ApprovalRequest, time.Time) bool, now time.Time) *v1alpha1.ApprovalRequest {
+	var latest *v1alpha1.ApprovalRequest
+	for _, r := range requests {
+		if is(r, now) && (latest == nil || cmp.Or(cmp.Compare(r.Spec.Attempt, latest.Spec.Attempt), cmp.Compare(r.Name, latest.Name)) > 0) {
+			latest = r
+		}
+	}
+	return latest
 }
 
 // Bound returns the part of a spec that must be what the gateway would have written itself when an approval is

@@ -22,6 +22,9 @@ import (
 // maxAttempts bounds the search for a free name; each attempt that is taken by another action costs one read.
 const maxAttempts = 64
 
+// patience bounds one write of a status, and the reading back after one whose answer is unknown.
+const patience = 5 * time.Second
+
 var (
 	// ErrTaken: another call spent the approval, or its request moved on; read it again.
 	ErrTaken = errors.New("the approval was taken")
@@ -92,35 +95,51 @@ func (s *Store) Get(ctx context.Context, key types.NamespacedName) (*v1alpha1.Ap
 
 // Claim spends an approval: it moves the request to Executing by an update of exactly the version that was judged,
 // before the first byte of the call leaves. When the answer to that update is unknown it reads back, and goes on only
-// if the claim is its own. It returns ErrTaken when the request is not what was judged any more.
+// if the claim is its own. It returns ErrTaken when the request is not what was judged any more. Beside any other error
+// it returns the request as it would have been: its claim may stand in the API all the same, and is given back with
+// Finish.
 func (s *Store) Claim(ctx context.Context, judged *v1alpha1.ApprovalRequest, timeout time.Duration) (*v1alpha1.ApprovalRequest, error) {
 	claimed := judged.DeepCopy()
 	now := s.Clock.Now()
 	started, deadline := metav1.NewMicroTime(now), metav1.NewMicroTime(now.Add(timeout))
 	claimed.Status.Phase = v1alpha1.PhaseExecuting
 	claimed.Status.Execution = &v1alpha1.Execution{Gateway: s.Gateway, Claim: s.NewClaim(), StartedAt: &started, Deadline: &deadline}
-	claim := claimed.Status.Execution.Claim
 
-	err := s.Client.Status().Update(ctx, claimed)
+	tried := claimed.DeepCopy()
+	err := s.update(ctx, claimed)
 	if err == nil {
 		return claimed, nil
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		return nil, fmt.Errorf("claim approval request: %w", err)
+		return tried, fmt.Errorf("claim approval request: %w", err)
 	}
 	// A conflict is an ordinary end too: client-go repeats an update by itself, and the repetition of one that had
-	// won is answered with a conflict.
+	// won is answered with a conflict. Reading back has a time of its own: that of the update may be over.
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	stored, readErr := s.Get(ctx, client.ObjectKeyFromObject(judged))
 	if readErr != nil {
-		return nil, errors.Join(fmt.Errorf("claim approval request: %w", err), readErr)
+		return tried, errors.Join(fmt.Errorf("claim approval request: %w", err), readErr)
 	}
-	if stored.UID == judged.UID && stored.Status.Execution != nil && stored.Status.Execution.Claim == claim {
+	if bears(stored, tried) {
 		return stored, nil
 	}
 	if apierrors.IsConflict(err) || stored.UID != judged.UID || stored.CurrentPhase() != v1alpha1.PhaseApproved {
 		return nil, ErrTaken
 	}
-	return nil, fmt.Errorf("claim approval request: %w", err)
+	return tried, fmt.Errorf("claim approval request: %w", err)
+}
+
+// update writes the status of a request, within patience.
+func (s *Store) update(ctx context.Context, request *v1alpha1.ApprovalRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return s.Client.Status().Update(ctx, request)
+}
+
+// bears tells whether a stored request bears the claim of another version of it.
+func bears(stored, claimed *v1alpha1.ApprovalRequest) bool {
+	return stored.UID == claimed.UID && stored.Status.Execution != nil && stored.Status.Execution.Claim == claimed.Status.Execution.Claim
 }
 
 // Result is what became of the call that spent an approval.
@@ -131,13 +150,13 @@ type Result struct {
 	At     time.Time
 }
 
-// Finish records the outcome of a claimed request. It writes what is true also when the manager already called the
+// Finish records the outcome of a claimed request, or of one whose claim may not have arrived. It writes what is true also when the manager already called the
 // request Ambiguous, as long as the claim is its own and the outcome is definite, and does nothing when the outcome
 // already stands there. It returns ErrTaken when the request no longer bears the claim.
 func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, result Result) error {
 	current := claimed.DeepCopy()
 	for {
-		if current.UID != claimed.UID || current.Status.Execution == nil || current.Status.Execution.Claim != claimed.Status.Execution.Claim {
+		if !bears(current, claimed) {
 			return ErrTaken
 		}
 		phase := Settled(result.Outcome)
@@ -152,16 +171,22 @@ func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, r
 		current.Status.Execution.FinishedAt = &at
 		current.Status.Execution.Outcome = result.Outcome
 		current.Status.Execution.ResultDigest = result.Digest
-		err := s.Client.Status().Update(ctx, current)
+		err := s.update(ctx, current)
 		if err == nil {
 			return nil
 		}
-		if !apierrors.IsConflict(err) {
+		refused := apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+		if !apierrors.IsConflict(err) && !refused {
 			return fmt.Errorf("record outcome: %w", err)
 		}
-		if current, err = s.Get(ctx, client.ObjectKeyFromObject(claimed)); err != nil {
-			return err
+		stored, readErr := s.Get(ctx, client.ObjectKeyFromObject(claimed))
+		if readErr != nil {
+			return readErr
 		}
+		if refused && bears(stored, claimed) {
+			return fmt.Errorf("record outcome: %w", err)
+		}
+		current = stored
 	}
 }
 
@@ -175,7 +200,7 @@ func (s *Store) Cancel(ctx context.Context, request *v1alpha1.ApprovalRequest, r
 		}
 		current.Status.Phase = v1alpha1.PhaseCancelled
 		current.Status.Cancellation = &v1alpha1.Cancellation{Reason: reason}
-		err := s.Client.Status().Update(ctx, current)
+		err := s.update(ctx, current)
 		if err == nil || apierrors.IsNotFound(err) {
 			return nil
 		}

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -56,11 +57,14 @@ func writeUpstreamError(w http.ResponseWriter, id []byte, err error) {
 }
 
 func upstreamRefusal(err error) *wire.Refusal {
-	message := "Tidewaiter gateway: the MCP server cannot be reached"
-	if errors.Is(err, errNoUpstream) {
-		message = "Tidewaiter gateway: the MCP server's endpoint cannot be used; its GovernedServer says why"
+	refusal := &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the MCP server cannot be reached"}
+	switch {
+	case errors.Is(err, errNoUpstream):
+		refusal.Message = "Tidewaiter gateway: the MCP server's endpoint cannot be used now; its GovernedServer says why"
+	case errors.Is(err, context.DeadlineExceeded):
+		refusal.Status, refusal.Message = http.StatusGatewayTimeout, "Tidewaiter gateway: the MCP server did not answer in time"
 	}
-	return &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: message}
+	return refusal
 }
 
 // notice is what the gateway says of a call in place of the server: a tool result that a model can act on, with the

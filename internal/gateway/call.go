@@ -4,9 +4,11 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -51,10 +53,11 @@ func (c *call) judge() (judged, bool) {
 func (c *call) serve() {
 	j, ok := c.judge()
 	if !ok {
-		writeNotReady(c.reply.w, c.message.ID)
+		c.refuseNotReady()
 		return
 	}
 	if j.decision.Effect == policy.Deny {
+		c.withdraw(j, nil)
 		c.refuse(j, nil, denial(j.decision))
 		return
 	}
@@ -69,8 +72,7 @@ func (c *call) serve() {
 		return
 	}
 	if refusal := wire.CheckParamHeaders(c.request.Header, c.message, definition.InputSchema); refusal != nil {
-		c.Metrics.refused(c.server.Key, "Malformed")
-		c.reply.refuse(refusal)
+		c.refuseMalformed(j, refusal)
 		return
 	}
 	if reads {
@@ -101,13 +103,18 @@ func (c *call) passRead(j judged) {
 		return
 	}
 	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
-	resp, _, err := c.server.send(c.request.Context(), outbound{request: c.request, body: c.message.Raw, headers: allHeaders})
+	ctx, cancel := context.WithTimeout(c.request.Context(), j.snap.Server.Spec.CallTimeout.Duration)
+	defer cancel()
+	resp, _, err := c.server.send(ctx, outbound{request: c.request, body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
 	if err != nil {
 		c.reply.refuse(upstreamRefusal(err))
 		return
 	}
-	relay{transform: sanitize(c.message.ID)}.run(c.reply.w, resp)
+	relay{transform: sanitize(c.message.ID), id: c.message.ID}.run(c.reply.w, resp)
 }
+
+// maxGatedBy is what the API takes; a policy with a very long name must not keep people from being asked.
+const maxGatedBy = 256
 
 // describe says what the call would do, as a person will be asked about it.
 func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.ApprovalRequestSpec, error) {
@@ -133,6 +140,9 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 	}
 	if len(spec.ApproveVerbs) == 0 {
 		spec.ApproveVerbs = []string{d.Tier.ApproveVerb()}
+	}
+	if len(spec.GatedBy) > maxGatedBy {
+		spec.GatedBy = spec.GatedBy[:maxGatedBy]
 	}
 	if !shown.Fits {
 		spec.BlastRadius = v1alpha1.BlastRadius{Scope: v1alpha1.BlastUnknown, Summary: shown.Summary}
@@ -173,8 +183,36 @@ func (c *call) refuse(j judged, request *v1alpha1.ApprovalRequest, n notice) {
 		c.refuseUnrecorded(j)
 		return
 	}
-	c.Metrics.decided(c.server.Key, policy.Deny, n.code)
+	effect := policy.Deny
+	if r.Verdict == receipt.VerdictRequireApproval {
+		effect = policy.RequireApproval
+	}
+	c.Metrics.decided(c.server.Key, effect, n.code)
 	c.reply.notice(n)
+}
+
+// refuseMalformed refuses a call whose headers contradict it, and records that.
+func (c *call) refuseMalformed(j judged, refusal *wire.Refusal) {
+	c.Metrics.refused(c.server.Key, "Malformed")
+	r := c.receipt(j, receipt.KindDecision)
+	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, "HeaderMismatch", refusal.Message
+	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+		c.refuseUnrecorded(j)
+		return
+	}
+	c.reply.refuse(refusal)
+}
+
+// refuseNotReady refuses a call that there is nothing to judge by.
+func (c *call) refuseNotReady() {
+	r := c.receipt(judged{}, receipt.KindDecision)
+	r.Verdict, r.Code = receipt.VerdictDeny, "NotReady"
+	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+		c.refuseUnrecorded(judged{})
+		return
+	}
+	c.Metrics.decided(c.server.Key, policy.Deny, r.Code)
+	writeNotReady(c.reply.w, c.message.ID)
 }
 
 // refuseUnrecorded answers when not even the refusal can be recorded.
@@ -199,18 +237,35 @@ func denial(d policy.Decision) notice {
 	return notice{code: string(d.Reason), text: "this tool cannot be called here: it is not among the tools that were discovered and classified. List the tools again; a new one may be there in some minutes."}
 }
 
+// reservedWord begins the keys that only the gateway may write.
+const reservedWord = "tidewaiter"
+
 // sanitize takes what only the gateway may say out of a server's answer to a call. An answer that nobody can read
 // beyond doubt is passed on only if it cannot hold anything of the kind.
 func sanitize(id []byte) func([]byte) []byte {
 	return func(message []byte) []byte {
 		clean, err := wire.DropReserved(message)
-		if err != nil {
-			refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the server's answer cannot be read beyond doubt and is withheld"}
-			return refusal.For(id).Body()
+		switch {
+		case err == nil:
+			return clean
+		case !mightSay(message, reservedWord):
+			return message
+		case id == nil:
+			return nil
 		}
-		return clean
+		refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the server's answer cannot be read beyond doubt and is withheld"}
+		return refusal.For(id).Body()
 	}
 }
+
+// mightSay tells whether some parser could find a word of ASCII letters in a message that no strict one can read: in its
+// bytes, whatever their case, or spelt with escapes, or in an encoding of several bytes to the letter.
+func mightSay(message []byte, word string) bool {
+	return bytes.Contains(bytes.ToUpper(message), bytes.ToUpper([]byte(word))) || bytes.IndexByte(message, 0) >= 0 || letterEscape.Match(message)
+}
+
+// letterEscape matches JSON escapes of ASCII letters, and of what stands between them in reserved keys.
+var letterEscape = regexp.MustCompile(`\\u00(?:[46][1-9A-Fa-f]|[57][0-9Aa]|2[DEFdef])`)
 
 // detached returns a context that lives as long as the call may, also when the agent has gone: what was sent has to be
 // followed to its end.

@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -36,8 +38,10 @@ type execution struct {
 	*gated
 	claimed *v1alpha1.ApprovalRequest // nil for a call without a request
 	sentAt  time.Time
-	result  *approval.Result // nil until the outcome is known
-	stored  bool
+	// overtakenBy says why the call did not leave after all.
+	overtakenBy string
+	result      *approval.Result // nil until the outcome is known
+	stored      bool
 }
 
 // execute sends a call with effects and records what became of it: the verdict is on disk before the first byte
@@ -46,37 +50,83 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 	e := &execution{gated: g, claimed: claimed, sentAt: g.Clock.Now()}
 	if _, err := g.Receipts.Append(e.receipt(receipt.KindDecision), receipt.Sync); err != nil {
 		e.settle(v1alpha1.OutcomeNotSent, nil)
-		e.record()
-		g.refuseUnrecorded(g.judged)
+		e.end(func() { g.refuseUnrecorded(g.judged) })
+		return
+	}
+	if n := e.overtaken(); n != nil {
+		e.overtakenBy = n.code
+		e.settle(v1alpha1.OutcomeNotSent, nil)
+		e.end(func() { e.reply.notice(e.about(*n)) })
 		return
 	}
 	g.Metrics.decided(g.server.Key, policy.Allow, string(g.decision.Reason))
-	if g.request.Context().Err() != nil {
-		e.settle(v1alpha1.OutcomeNotSent, nil)
-		e.record()
-		return
-	}
 	ctx, cancel := g.detached(g.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
-	resp, sent, err := g.server.send(ctx, outbound{request: g.request, body: g.message.Raw, headers: mcpHeaders, effect: true})
-	if err != nil {
-		e.failed(sent, err)
-		return
+	resp, sent, err := g.server.send(ctx, outbound{
+		request: g.request, body: g.message.Raw, headers: mcpHeaders, endpoint: g.want.EndpointDigest, effect: true})
+	switch {
+	case err == nil:
+		e.relay(resp)
+	case sent:
+		e.unclear("the call was sent and nothing tells whether it took effect.")
+	default:
+		e.settle(v1alpha1.OutcomeNotSent, nil)
+		e.end(func() { e.reply.refuse(upstreamRefusal(err)) })
 	}
-	e.relay(resp)
 }
 
-// failed answers for a call that got no answer.
-func (e *execution) failed(sent bool, err error) {
-	if sent {
-		e.settle(v1alpha1.OutcomeUnclear, nil)
-		e.record()
-		e.reply.notice(e.about(notice{code: codeAmbiguous, text: "the call was sent and nothing tells whether it took effect. The same call is refused until a person has found out. Do not try another way."}))
-		return
+// overtaken looks a last time, with nothing left to wait for but the server: it returns why the call may not leave after
+// all, nil when it may. Writing the claim and the receipt takes time, in which the agent can go and the policy change.
+func (e *execution) overtaken() *notice {
+	now, ok := e.judge()
+	switch {
+	case e.request.Context().Err() != nil:
+		return &notice{code: "ClientGone", text: "the client has gone; nothing was executed."}
+	case !ok:
+		return serverGone()
+	case now.decision.Effect == policy.Deny:
+		n := denial(now.decision)
+		return &n
+	case e.changed(now):
+		return &notice{code: "PolicyChanged", retryAfter: 5,
+			text: "the policy, the tool or its server changed just before the call was to leave. Nothing was executed. Send the call again; it is judged anew."}
+	case e.claimed != nil && !e.Clock.Now().Before(e.claimed.ExpiresAt()):
+		return &notice{code: "ApprovalExpired", retryAfter: 5, text: "the approval of this call expired before it was used. Nothing was executed. Send the call again to ask anew."}
+	default:
+		return nil
 	}
-	e.settle(v1alpha1.OutcomeNotSent, nil)
+}
+
+// changed tells whether the action, or what lets it run, is not what it was when it was judged.
+func (e *execution) changed(now judged) bool {
+	want, err := e.describe(now, now.snap.Definitions[e.message.Call.Name])
+	if err != nil || !approval.Same(want, e.want) {
+		return true
+	}
+	if now.decision.Effect == policy.Allow {
+		return false
+	}
+	return e.claimed == nil || approval.Stricter(want, e.claimed.Spec)
+}
+
+// unclear answers for a call whose fate nobody knows.
+func (e *execution) unclear(what string) {
+	e.settle(v1alpha1.OutcomeUnclear, nil)
+	text := what + " Find out before you send it again. Do not try another way."
+	if e.claimed != nil {
+		text = what + " The same call is refused until a person has found out. Do not try another way."
+	}
+	e.end(func() { e.reply.notice(e.about(notice{code: codeAmbiguous, text: text})) })
+}
+
+// end answers the agent once the outcome is on record, or promptly is over, and then sees to it that it gets there.
+func (e *execution) end(answer func()) {
+	if !e.recordPromptly() {
+		e.reply.last()
+	}
+	answer()
+	e.reply.flush()
 	e.record()
-	e.reply.refuse(upstreamRefusal(err))
 }
 
 // about adds the request to a notice.
@@ -96,6 +146,9 @@ func (e *execution) receipt(kind receipt.Kind) receipt.Receipt {
 	if e.claimed != nil {
 		r.Request, r.RequestUID, r.Code = e.claimed.Name, string(e.claimed.UID), "Approved"
 	}
+	if e.overtakenBy != "" {
+		r.Code = e.overtakenBy
+	}
 	if e.result != nil {
 		r.Outcome, r.ResultDigest, r.Duration = string(e.result.Outcome), e.result.Digest, e.result.At.Sub(e.sentAt)
 	}
@@ -105,62 +158,82 @@ func (e *execution) receipt(kind receipt.Kind) receipt.Receipt {
 // relay passes the answer on, and learns the outcome from it before the agent does.
 func (e *execution) relay(resp *http.Response) {
 	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
-	switch kind := contentType(resp.Header); {
-	case kind == "text/event-stream" && resp.StatusCode == http.StatusOK:
+	switch {
+	case isEncoded(resp.Header):
+		e.unclear("the server's answer is encoded although it was not asked to be, so nothing tells whether the call took effect.")
+	case contentType(resp.Header) == "text/event-stream" && resp.StatusCode == http.StatusOK:
 		e.relayEvents(resp)
 	default:
 		e.relayWhole(resp)
 	}
-	if e.result == nil {
-		e.settle(v1alpha1.OutcomeUnclear, nil)
-	}
-	e.record()
 }
 
 // relayEvents passes an event stream on. When the agent has gone, it still reads to the answer.
 func (e *execution) relayEvents(resp *http.Response) {
-	sink := e.reply.raw
 	if !e.reply.committed {
 		copyHeader(e.reply.w.Header(), resp.Header)
 		e.reply.w.WriteHeader(resp.StatusCode)
 		e.reply.committed = true
 	}
 	clean := sanitize(e.message.ID)
-	pumpEvents(resp.Body, func(event []byte) bool { sink(event); return true }, func(message []byte) []byte {
+	first, resumable := true, false
+	sink := func(event []byte) bool {
+		resumable = resumable || bytes.HasPrefix(event, []byte("id:")) || bytes.Contains(event, []byte("\nid:"))
+		if first { // behind what was sent during the hold, a byte order mark would be part of a line
+			event = bytes.TrimPrefix(event, []byte("\ufeff"))
+			first = false
+		}
+		e.reply.raw(event)
+		return true
+	}
+	err := pumpEvents(resp.Body, sink, func(message []byte) []byte {
 		if answer, found, err := wire.ScanAnswer(message); err == nil && found && slices.Equal(answer.ID, e.message.ID) {
 			e.settle(outcomeOf(answer), message)
 			e.recordPromptly()
 		}
 		return clean(message)
 	})
+	switch {
+	case e.result != nil:
+		e.record()
+	case err != nil:
+		e.unclear("the server's answer broke off, so nothing tells whether the call took effect.")
+	case resumable: // the agent may still fetch the answer; it does not pass here then
+		e.settle(v1alpha1.OutcomeUnclear, nil)
+		e.record()
+	default:
+		e.reply.raw([]byte("\n\n")) // ends what the server may have left without an end
+		e.unclear("the server ended its answer without a result, so nothing tells whether the call took effect.")
+	}
 }
 
 // relayWhole passes any other answer on.
 func (e *execution) relayWhole(resp *http.Response) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil || len(body) > maxAnswer {
-		e.settle(v1alpha1.OutcomeUnclear, nil)
-		e.recordPromptly()
-		e.reply.notice(e.about(notice{code: codeAmbiguous, text: "the server's answer broke off or is too large, so nothing tells whether the call took effect. The same call is refused until a person has found out."}))
+		e.unclear("the server's answer broke off or is too large, so nothing tells whether the call took effect.")
 		return
 	}
 	e.settle(outcomeOfResponse(resp, body, e.message.ID), body)
-	e.recordPromptly()
-	if contentType(resp.Header) == "application/json" {
+	e.end(func() { e.answerWhole(resp, body) })
+}
+
+func (e *execution) answerWhole(resp *http.Response, body []byte) {
+	isJSON := contentType(resp.Header) == "application/json"
+	if isJSON {
 		body = sanitize(e.message.ID)(body)
 	}
-	if e.reply.committed {
-		if resp.StatusCode != http.StatusOK {
-			e.reply.refuse(upstreamRefusal(errors.New(resp.Status)))
-			return
-		}
+	if !e.reply.committed {
+		copyHeader(e.reply.w.Header(), resp.Header)
+		writeWhole(e.reply.w, resp.StatusCode, body)
+		return
+	}
+	// Status and headers have left during the hold; a message can still follow.
+	if answer, found, err := wire.ScanAnswer(body); isJSON && (resp.StatusCode == http.StatusOK || err == nil && found && slices.Equal(answer.ID, e.message.ID)) {
 		e.reply.event(body)
 		return
 	}
-	copyHeader(e.reply.w.Header(), resp.Header)
-	e.reply.w.Header().Del("Content-Length")
-	e.reply.w.WriteHeader(resp.StatusCode)
-	e.reply.w.Write(body) //nolint:errcheck // the agent has gone; the outcome is on record
+	e.reply.refuse(badAnswer("is HTTP " + strconv.Itoa(resp.StatusCode)))
 }
 
 // settle notes the outcome; the first one holds.
@@ -180,11 +253,12 @@ func (e *execution) settle(outcome v1alpha1.ExecutionOutcome, answer []byte) {
 	}
 }
 
-// recordPromptly records the outcome on the request before the agent learns it, if that is quick.
-func (e *execution) recordPromptly() {
+// recordPromptly records the outcome on the request before the agent learns it, if that is quick, and tells whether it
+// was.
+func (e *execution) recordPromptly() bool {
 	ctx, cancel := e.detached(promptly)
 	defer cancel()
-	e.store(ctx)
+	return e.store(ctx)
 }
 
 // store makes one try to record the outcome and tells whether there is nothing left to do.

@@ -30,9 +30,11 @@ type gated struct {
 	want v1alpha1.ApprovalRequestSpec
 	// known is the newest this call has seen of the request that it waits for, nil before it waits for one.
 	known *v1alpha1.ApprovalRequest
-	// until is the end of the hold.
-	until time.Time
-	ticks int
+	// seen tells that the snapshot has shown known: once it shows it no more, it was deleted.
+	seen bool
+	// until is the end of the hold, nextSign the time of the next sign of life.
+	until, nextSign time.Time
+	ticks           int
 	// replaced names a request that was cancelled since what it asked about has changed.
 	replaced string
 }
@@ -48,11 +50,11 @@ func (c *call) gate() {
 		changed := c.server.Changed()
 		var ok bool
 		if g.judged, ok = c.judge(); !ok {
-			c.reply.notice(notice{code: "ServerGone", text: "the server is no longer governed; nothing was executed."})
+			c.refuse(g.judged, g.known, *serverGone())
 			return
 		}
 		if g.decision.Effect == policy.Deny {
-			g.cancelKnown(v1alpha1.CancelPolicyChanged)
+			c.withdraw(g.judged, g.known)
 			c.refuse(g.judged, g.known, denial(g.decision))
 			return
 		}
@@ -70,7 +72,7 @@ func (c *call) gate() {
 			return
 		}
 		if g.until.IsZero() {
-			g.until = c.started.Add(hold(g.snap.Server))
+			g.until, g.nextSign = c.started.Add(hold(g.snap.Server)), c.started.Add(progressEvery)
 		}
 		if g.turn() {
 			return
@@ -90,7 +92,11 @@ func hold(server *v1alpha1.GovernedServer) time.Duration {
 
 // turn does the next step of the call and tells whether the agent has its answer.
 func (g *gated) turn() (done bool) {
-	same := g.requests()
+	same, deleted := g.requests()
+	if deleted {
+		g.refuseAPI(approval.ErrGone)
+		return true
+	}
 	now := g.Clock.Now()
 	step, request, attempt := approval.Next(same, now)
 	if g.known != nil && request != nil && request.UID == g.known.UID && step == approval.Ask {
@@ -104,7 +110,7 @@ func (g *gated) turn() (done bool) {
 		if g.decision.Effect == policy.Allow && request.CurrentPhase() == v1alpha1.PhasePending {
 			return g.runUnattended(request)
 		}
-		g.known = request
+		g.know(request)
 		if now.Before(g.until) {
 			return false
 		}
@@ -119,21 +125,30 @@ func (g *gated) turn() (done bool) {
 	}
 }
 
+// know notes the newest version of the request that the call waits for.
+func (g *gated) know(request *v1alpha1.ApprovalRequest) {
+	if g.known == nil || g.known.UID != request.UID {
+		g.seen = false
+	}
+	g.known = request
+}
+
 // requests returns all requests of this action: those of the snapshot, and in place of the one that this call knows
-// better, that one.
-func (g *gated) requests() []*v1alpha1.ApprovalRequest {
-	same := slices.Clone(g.snap.SameAction(g.want.ActionHash))
+// better, that one. deleted tells that the one it waits for was there and is not any more.
+func (g *gated) requests() (same []*v1alpha1.ApprovalRequest, deleted bool) {
+	same = slices.Clone(g.snap.SameAction(g.want.ActionHash))
 	if g.known == nil || g.known.Spec.ActionHash != g.want.ActionHash {
-		return same
+		return same, false
 	}
 	i := slices.IndexFunc(same, func(r *v1alpha1.ApprovalRequest) bool { return r.UID == g.known.UID })
-	switch {
-	case i < 0:
-		return append(same, g.known)
-	case newer(g.known, same[i]):
+	if i < 0 {
+		return append(same, g.known), g.seen
+	}
+	g.seen = true
+	if newer(g.known, same[i]) {
 		same[i] = g.known
 	}
-	return same
+	return same, false
 }
 
 // newer compares versions of one object; they are ordered numbers (KEP-5504). What cannot be read is not newer.
@@ -145,8 +160,11 @@ func newer(a, b *v1alpha1.ApprovalRequest) bool {
 
 // wait sleeps until something changed or a sign of life is due; false says that the agent has gone.
 func (g *gated) wait(changed <-chan struct{}) bool {
-	left := min(g.until.Sub(g.Clock.Now()), progressEvery)
-	timer := g.Clock.NewTimer(max(left, 0))
+	due := g.until
+	if g.nextSign.Before(due) {
+		due = g.nextSign
+	}
+	timer := g.Clock.NewTimer(max(due.Sub(g.Clock.Now()), 0))
 	defer timer.Stop()
 	g.Metrics.holding(g.server.Key, 1)
 	defer g.Metrics.holding(g.server.Key, -1)
@@ -154,14 +172,15 @@ func (g *gated) wait(changed <-chan struct{}) bool {
 	case <-g.request.Context().Done():
 		return false
 	case <-changed:
-		return true
 	case <-timer.C():
-		if g.Clock.Now().Before(g.until) && g.known != nil {
-			g.ticks++
-			g.reply.progress(g.ticks, "waiting for a person to decide on request "+g.known.Name)
-		}
-		return true
 	}
+	// Also where changes follow each other: they must not put off the sign.
+	if now := g.Clock.Now(); !now.Before(g.nextSign) && now.Before(g.until) && g.known != nil {
+		g.ticks++
+		g.nextSign = now.Add(progressEvery)
+		g.reply.progress(g.ticks, "waiting for a person to decide on request "+g.known.Name)
+	}
+	return true
 }
 
 // ask opens a request for the call, unless too many already wait.
@@ -185,7 +204,7 @@ func (g *gated) ask(attempt int32) (done bool) {
 		g.refuseAPI(err)
 		return true
 	}
-	g.known = created
+	g.know(created)
 	// The next turn looks at it as at any other: it may be one that was there already.
 	return !g.Clock.Now().Before(g.until) && g.pending(created)
 }
@@ -202,29 +221,60 @@ func (g *gated) cancelOutdated(ctx context.Context) {
 	}
 }
 
-// cancelKnown ends the request that the call waited for.
-func (g *gated) cancelKnown(reason v1alpha1.CancellationReason) {
-	if g.known == nil {
+// withdraw ends the open requests of a call that is denied now, so that a yes to one of them is void for good; known may
+// be one that the snapshot does not show yet, or nil. A gateway that has only lost touch ends none.
+func (c *call) withdraw(j judged, known *v1alpha1.ApprovalRequest) {
+	if j.decision.Reason == policy.ReasonPolicyStale {
 		return
 	}
+	var open []*v1alpha1.ApprovalRequest
+	if known != nil {
+		open = append(open, known)
+	}
+	if same := j.snap.OfTool(c.message.Call.Name); len(same) > 0 {
+		shown, err := action.Mask(c.message.Call.Arguments)
+		open = append(open, slices.DeleteFunc(slices.Clone(same), func(r *v1alpha1.ApprovalRequest) bool {
+			return err != nil || r.Spec.Arguments != shown.Text || r.Spec.Requester.Username != c.Requester.Username
+		})...)
+	}
+	ctx, cancel := c.detached(apiTimeout)
+	defer cancel()
+	for _, r := range open {
+		reason := v1alpha1.CancelPolicyChanged
+		if r.Spec.EndpointDigest != j.snap.EndpointDigest {
+			reason = v1alpha1.CancelToolChanged
+		}
+		if err := c.Approvals.Cancel(ctx, r, reason); err != nil {
+			// It cannot be used either way: it is judged anew whenever somebody tries.
+			c.Metrics.apiFailed(c.server.Key, "cancel")
+		}
+	}
+}
+
+// cancelKnown ends the request that the call waits for.
+func (g *gated) cancelKnown(reason v1alpha1.CancellationReason) error {
 	ctx, cancel := g.detached(apiTimeout)
 	defer cancel()
-	// The request cannot be used any more either way: it is judged anew whenever somebody tries.
-	if err := g.Approvals.Cancel(ctx, g.known, reason); err != nil {
+	err := g.Approvals.Cancel(ctx, g.known, reason)
+	if err != nil {
 		g.Metrics.apiFailed(g.server.Key, "cancel")
 	}
+	return err
 }
 
 // use spends an approval, unless something about it is not as it must be.
 func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
-	g.known = request
+	g.know(request)
 	if !approval.Same(request.Spec, g.want) || request.Status.Decision != v1alpha1.DecisionApproved {
 		g.refuse(g.judged, request, notice{code: "RequestMismatch",
 			text: "the request that was approved is not the one that this gateway would have made for this call. Nothing was executed; tell the people who run this server."})
 		return true
 	}
 	if g.decision.Effect == policy.RequireApproval && approval.Stricter(g.want, request.Spec) {
-		g.cancelKnown(v1alpha1.CancelPolicyChanged)
+		if err := g.cancelKnown(v1alpha1.CancelPolicyChanged); err != nil {
+			g.refuseAPI(err)
+			return true
+		}
 		g.replaced = request.Name
 		return g.reread(request)
 	}
@@ -236,18 +286,26 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 	if g.request.Context().Err() != nil {
 		return true
 	}
-	ctx, cancel := g.detached(apiTimeout)
+	ctx, cancel := g.detached(2 * apiTimeout)
 	defer cancel()
 	claimed, err := g.Approvals.Claim(ctx, request, g.snap.Server.Spec.CallTimeout.Duration)
-	if errors.Is(err, approval.ErrTaken) {
+	switch {
+	case err == nil:
+		g.execute(claimed)
+	case errors.Is(err, approval.ErrTaken):
 		return g.reread(request)
+	default:
+		g.giveBack(claimed, err)
 	}
-	if err != nil {
-		g.refuseAPI(err)
-		return true
-	}
-	g.execute(claimed)
 	return true
+}
+
+// giveBack answers for a claim of which nobody knows whether it arrived, and sees to it that it does not stand: nothing
+// was sent on it.
+func (g *gated) giveBack(claimed *v1alpha1.ApprovalRequest, err error) {
+	now := g.Clock.Now()
+	e := &execution{gated: g, claimed: claimed, sentAt: now, result: &approval.Result{Outcome: v1alpha1.OutcomeNotSent, At: now}}
+	e.end(func() { g.refuseAPI(err) })
 }
 
 // reread looks at a request live, so that the next turn knows better than the snapshot.
@@ -259,7 +317,7 @@ func (g *gated) reread(request *v1alpha1.ApprovalRequest) (done bool) {
 		g.refuseAPI(cmp.Or(err, approval.ErrGone))
 		return true
 	}
-	g.known = current
+	g.know(current)
 	return g.turn()
 }
 
@@ -267,8 +325,11 @@ func (g *gated) reread(request *v1alpha1.ApprovalRequest) (done bool) {
 // that nobody is asked about what has run.
 func (g *gated) runUnattended(open *v1alpha1.ApprovalRequest) (done bool) {
 	if open != nil {
-		g.known = open
-		g.cancelKnown(v1alpha1.CancelWithdrawn)
+		g.know(open)
+		if err := g.cancelKnown(v1alpha1.CancelWithdrawn); err != nil {
+			g.refuseAPI(err)
+			return true
+		}
 	}
 	g.execute(nil)
 	return true

@@ -159,13 +159,13 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 		writeRefusal(w, refusal)
 		return
 	}
-	if server.Snapshot() == nil {
-		writeNotReady(w, message.ID)
-		return
-	}
 	if message.Call != nil {
 		c := &call{Gateway: g, server: server, message: message, request: r, id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message)}
 		c.serve()
+		return
+	}
+	if server.Snapshot() == nil {
+		writeNotReady(w, message.ID)
 		return
 	}
 	g.relayMessage(w, r, server, message)
@@ -178,7 +178,7 @@ func (g *Gateway) relayMessage(w http.ResponseWriter, r *http.Request, server *S
 		writeUpstreamError(w, message.ID, err)
 		return
 	}
-	out := relay{}
+	out := relay{id: message.ID}
 	if known, _ := wire.Lookup(message.Method); known.Governed {
 		out.transform = g.listFilter(server, message.ID)
 	}

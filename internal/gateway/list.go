@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"bytes"
 	"net/http"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -28,16 +29,19 @@ const (
 func (g *Gateway) listFilter(server *Server, id []byte) func([]byte) []byte {
 	return func(message []byte) []byte {
 		list, found, err := wire.ScanToolsList(message)
-		if err != nil {
+		switch {
+		case err != nil && (mightSay(message, "tools") || mightSay(message, reservedWord)):
 			return withheld(id)
-		}
-		if !found {
+		case err != nil:
 			return message
+		case !found: // on a stream it may be the answer to a call
+			return sanitize(id)(message)
 		}
 		seen := make([]tool.Descriptor, 0, len(list.Tools))
 		byName := make(map[string]bool, len(list.Tools))
 		for _, t := range list.Tools {
-			d, err := tool.Parse(t.Raw)
+			// What is learned outlives the message, whose bytes are used again.
+			d, err := tool.Parse(bytes.Clone(t.Raw))
 			if err != nil || byName[t.Name] {
 				return withheld(id)
 			}

@@ -4,11 +4,15 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
@@ -59,13 +63,15 @@ func mayPass(name string, policy headerPolicy) bool {
 	switch name {
 	case "Authorization", "Cookie", "Host", "Origin", "Content-Length", "Accept-Encoding":
 		return false
-	case "Accept", "Content-Type", "Traceparent", "Tracestate", "Baggage":
+	case "Accept", "Content-Type", "Traceparent", "Tracestate", "Baggage",
+		"Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name":
 		return true
 	}
 	if slices.Contains(hopByHop, name) {
 		return false
 	}
-	return policy == allHeaders || strings.HasPrefix(name, "Mcp-")
+	// What MCP does not define, Mcp-Tenant say, could mean anything.
+	return policy == allHeaders || strings.HasPrefix(name, "Mcp-Param-")
 }
 
 // errNoUpstream: the endpoint of the GovernedServer cannot be used.
@@ -76,38 +82,69 @@ type relay struct {
 	// transform is given every message of the answer; nil passes the bytes on as they come. An answer of nil drops
 	// the message. What it is given is valid for the call only.
 	transform func(message []byte) []byte
+	// id of the message that is answered, nil without one.
+	id []byte
 }
 
-// run relays status, headers and body, and closes the body.
+// run relays status, headers and body, and closes the body. An answer that breaks off breaks off for the agent too.
 func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
-	copyHeader(w.Header(), resp.Header)
 	kind := contentType(resp.Header)
+	if f.transform != nil && isEncoded(resp.Header) {
+		writeRefusal(w, badAnswer("is encoded although it was not asked to be").For(f.id))
+		return
+	}
 	switch {
 	case f.transform != nil && kind == "text/event-stream":
+		copyHeader(w.Header(), resp.Header)
 		w.WriteHeader(resp.StatusCode)
-		pumpEvents(resp.Body, eventSink(w), f.transform)
+		if err := pumpEvents(resp.Body, eventSink(w), f.transform); err != nil {
+			panic(http.ErrAbortHandler)
+		}
 	case f.transform != nil && kind == "application/json":
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 		if err != nil || len(body) > maxAnswer {
-			w.Header().Del("Content-Type")
-			http.Error(w, "the answer of the server is broken off or too large", http.StatusBadGateway)
+			writeRefusal(w, badAnswer("broke off or is too large").For(f.id))
 			return
 		}
-		body = f.transform(body)
-		w.Header().Del("Content-Length")
-		w.WriteHeader(resp.StatusCode)
-		w.Write(body) //nolint:errcheck // the client has gone; there is nobody to tell
+		copyHeader(w.Header(), resp.Header)
+		writeWhole(w, resp.StatusCode, f.transform(body))
 	default:
+		copyHeader(w.Header(), resp.Header)
 		w.WriteHeader(resp.StatusCode)
 		pumpBytes(resp.Body, w)
 	}
+}
+
+// badAnswer stands in for an answer that cannot be relayed.
+func badAnswer(why string) *wire.Refusal {
+	return &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the answer of the MCP server " + why}
+}
+
+// isEncoded tells whether a body is something else than it says it is, so that nobody here can read it.
+func isEncoded(h http.Header) bool {
+	return slices.ContainsFunc(h.Values("Content-Encoding"), func(coding string) bool { return !strings.EqualFold(coding, "identity") })
+}
+
+// writeWhole answers with a whole body; the length tells the agent that there is nothing to wait for.
+func writeWhole(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Del("Content-Length")
+	if status != http.StatusNoContent && status != http.StatusNotModified {
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(status)
+	w.Write(body) //nolint:errcheck // the agent has gone; there is nobody to tell
 }
 
 func copyHeader(dst, src http.Header) {
 	for name, values := range src {
 		if !slices.Contains(hopByHop, name) {
 			dst[name] = values
+		}
+	}
+	for _, line := range src.Values("Connection") {
+		for token := range strings.SplitSeq(line, ",") {
+			dst.Del(strings.TrimSpace(token))
 		}
 	}
 	// Any of these would be wrong once a byte of the body changes.
@@ -157,17 +194,20 @@ func eventSink(w http.ResponseWriter) func([]byte) bool {
 	}
 }
 
-// pumpEvents relays an event stream; an event whose message transform leaves alone goes on byte for byte. It stops when
-// the sink does.
-func pumpEvents(body io.Reader, sink func([]byte) bool, transform func([]byte) []byte) {
+// pumpEvents relays an event stream; an event whose message transform leaves alone goes on byte for byte. It ends when
+// the stream or the sink does, and returns an error when the stream broke off.
+func pumpEvents(body io.Reader, sink func([]byte) bool, transform func([]byte) []byte) error {
 	events := wire.NewSplitter(body, maxAnswer)
 	for {
 		event, err := events.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
-			return
+			return err
 		}
 		if out := rewriteEvent(event, transform); len(out) > 0 && !sink(out) {
-			return
+			return nil
 		}
 	}
 }
@@ -183,6 +223,20 @@ func rewriteEvent(event wire.Event, transform func([]byte) []byte) []byte {
 	case len(message) == len(event.Data) && &message[0] == &event.Data[0]:
 		return event.Raw
 	default:
-		return event.WithData(message)
+		return event.WithData(oneLine(message))
 	}
+}
+
+// oneLine returns a JSON message without line ends, which are white space in it and would cut an event in two.
+func oneLine(message []byte) []byte {
+	if !bytes.ContainsAny(message, "\r\n") {
+		return message
+	}
+	line := bytes.Clone(message)
+	for i, b := range line {
+		if b == '\r' || b == '\n' {
+			line[i] = ' '
+		}
+	}
+	return line
 }

@@ -67,7 +67,7 @@ func (p *reply) commit() {
 
 // event sends one message on the committed stream.
 func (p *reply) event(message []byte) {
-	p.raw(append(append([]byte("event: message\ndata: "), message...), "\n\n"...))
+	p.raw(append(append([]byte("event: message\ndata: "), oneLine(message)...), "\n\n"...))
 }
 
 // raw sends bytes on the committed stream and tells whether the client still listens.
@@ -81,6 +81,18 @@ func (p *reply) raw(bytes []byte) bool {
 	}
 	http.NewResponseController(p.w).Flush() //nolint:errcheck // a writer that cannot flush still gets the bytes
 	return true
+}
+
+// flush sends what was written while the call goes on, to record what became of it.
+func (p *reply) flush() {
+	http.NewResponseController(p.w).Flush() //nolint:errcheck // a writer that cannot flush sends it later
+}
+
+// last tells the client not to send its next request on this connection: it would wait for the end of this call.
+func (p *reply) last() {
+	if !p.committed {
+		p.w.Header().Set("Connection", "close")
+	}
 }
 
 // message answers with one message of the gateway, or of the server.

@@ -12,10 +12,12 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -42,15 +44,18 @@ type Server struct {
 	mu          sync.Mutex // guards the fields below
 	inputs      *snapshot.Inputs
 	definitions map[string]tool.Descriptor
-	changed     chan struct{} // closed when the snapshot changes
-	listing     sync.Mutex    // held by the one that lists the tools
-	listedAt    time.Time
+	changed     chan struct{}      // closed when the snapshot changes
+	listedAt    time.Time          // when the tools were last asked for, with or without success
 	ledgers     map[string]*ledger // by requester
+
+	listing singleflight.Group // one asks for the tools, whoever waits for them
 }
 
 // dialled is an upstream with its connections.
 type dialled struct {
 	endpoint.Upstream
+	// digest of the endpoint that the upstream was worked out from.
+	digest string
 	// pool keeps connections; fresh makes one for each call with effects, so that a connection that the server closed
 	// while it was idle never leaves the fate of such a call unknown.
 	pool, fresh *http.Transport
@@ -138,8 +143,16 @@ func (s *Server) lists(name string) bool {
 // errNotDefined: the server itself does not list the tool, or could not be asked.
 var errNotDefined = errors.New("tool definition not available")
 
+const (
+	// listEvery is the least time between two times that the gateway asks a server for its tools.
+	listEvery = time.Second
+	// listWithin bounds one such listing.
+	listWithin = 10 * time.Second
+)
+
 // define returns the definition of a tool that a call will meet. It asks the server when what it said before is not
-// what was classified, at most once a second.
+// what was classified, at most every listEvery. The listing is shared by all calls that wait for one, and does not end
+// with the call that began it.
 func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.Descriptor, error) {
 	if d, ok := s.defined(name); ok {
 		return d, nil
@@ -148,20 +161,16 @@ func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.D
 	if up == nil {
 		return tool.Descriptor{}, errNotDefined
 	}
-	s.listing.Lock()
-	defer s.listing.Unlock()
-	if d, ok := s.defined(name); ok {
-		return d, nil
-	}
-	if now.Sub(s.listedAt) >= time.Second {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		seen, err := s.List(ctx, up.Upstream)
-		if err != nil {
-			return tool.Descriptor{}, fmt.Errorf("%w: %w", errNotDefined, err)
+	listed := s.listing.DoChan(up.digest, func() (any, error) {
+		return nil, s.list(context.WithoutCancel(ctx), up, now)
+	})
+	select {
+	case <-ctx.Done():
+		return tool.Descriptor{}, fmt.Errorf("%w: %w", errNotDefined, ctx.Err())
+	case result := <-listed:
+		if result.Err != nil {
+			return tool.Descriptor{}, fmt.Errorf("%w: %w", errNotDefined, result.Err)
 		}
-		s.listedAt = now
-		s.learn(seen, true)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,6 +179,29 @@ func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.D
 		return tool.Descriptor{}, errNotDefined
 	}
 	return d, nil
+}
+
+// list asks the server for its tools, unless that was done just now.
+func (s *Server) list(ctx context.Context, up *dialled, now time.Time) error {
+	s.mu.Lock()
+	recent := now.Sub(s.listedAt) < listEvery
+	if !recent {
+		s.listedAt = now
+	}
+	s.mu.Unlock()
+	if recent {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, listWithin)
+	defer cancel()
+	seen, err := s.List(ctx, up.own())
+	if err != nil {
+		return err
+	}
+	if s.upstream.Load() == up {
+		s.learn(seen, true)
+	}
+	return nil
 }
 
 // defined returns the definition of a tool if it is the one that was classified.
@@ -190,16 +222,55 @@ func (s *Server) defined(name string) (tool.Descriptor, bool) {
 	return tool.Descriptor{}, false
 }
 
-// Dial sets what is dialled from now on; nil when the endpoint cannot be used. Connections to another endpoint are
-// given up once they are idle.
-func (s *Server) Dial(up *endpoint.Upstream) {
+// Dial sets what is dialled from now on, and the digest of the endpoint that it belongs to; nil when the endpoint cannot
+// be used. Connections to another endpoint are given up once they are idle, and what another endpoint said of its tools
+// is forgotten.
+func (s *Server) Dial(up *endpoint.Upstream, digest string) {
+	old := s.upstream.Load()
+	if old != nil && up != nil && old.digest == digest && old.same(*up) {
+		return // with its connections
+	}
 	var next *dialled
 	if up != nil {
-		next = &dialled{Upstream: *up, pool: up.Transport(), fresh: up.Transport()}
+		next = &dialled{Upstream: *up, digest: digest}
+		next.pool, next.fresh = next.own().Transport(), next.own().Transport()
 		next.fresh.DisableKeepAlives = true
 	}
-	if old := s.upstream.Swap(next); old != nil {
-		old.pool.CloseIdleConnections()
+	s.upstream.Store(next)
+	if old == nil {
+		return
+	}
+	old.pool.CloseIdleConnections()
+	if next == nil || old.digest != next.digest {
+		s.forget()
+	}
+}
+
+// own returns the upstream with TLS settings that nothing else shares: a transport completes its own.
+func (d *dialled) own() endpoint.Upstream {
+	up := d.Upstream
+	up.TLS = up.TLS.Clone()
+	return up
+}
+
+// same tells whether the other upstream is reached in the same way.
+func (d *dialled) same(other endpoint.Upstream) bool {
+	if d.URL != other.URL || !reflect.DeepEqual(d.Headers, other.Headers) || !reflect.DeepEqual(d.Guard, other.Guard) {
+		return false
+	}
+	if d.TLS == nil || other.TLS == nil {
+		return d.TLS == other.TLS
+	}
+	return d.TLS.ServerName == other.TLS.ServerName && d.TLS.RootCAs.Equal(other.TLS.RootCAs)
+}
+
+// forget drops what the server said of its tools.
+func (s *Server) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.definitions, s.listedAt = nil, time.Time{}
+	if err := s.rebuild(); err != nil {
+		s.view.Swap(nil)
 	}
 }
 
@@ -232,6 +303,8 @@ type outbound struct {
 	request *http.Request
 	body    []byte
 	headers headerPolicy
+	// endpoint is the digest of the endpoint that a call was judged for; it goes to no other. "" goes to any.
+	endpoint string
 	// effect makes a connection of its own.
 	effect bool
 }
@@ -240,7 +313,7 @@ type outbound struct {
 // could have left on; while it is false the server has seen nothing.
 func (s *Server) send(ctx context.Context, out outbound) (resp *http.Response, sent bool, err error) {
 	up := s.upstream.Load()
-	if up == nil {
+	if up == nil || out.endpoint != "" && out.endpoint != up.digest {
 		return nil, false, errNoUpstream
 	}
 	var connected atomic.Bool

@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,20 +25,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 )
 
 const (
 	// secretsEvery is the time between two looks at a server's Secrets.
 	secretsEvery = time.Minute
-	// proveEvery is the time between two proofs of the watch while a tool runs unattended, proveIdle while none does.
+	// dialAgain is the time until the next try to work out an endpoint that cannot be used.
+	dialAgain = 5 * time.Second
+	// proveEvery is the time between two proofs of the watch while a tool runs unattended, proveIdle while none does;
+	// shorter than effectProof, so that a fresh promotion finds a proof that counts.
 	proveEvery = 30 * time.Second
-	proveIdle  = 2 * time.Minute
+	proveIdle  = time.Minute
 	// proveWithin is how long the watch may take to show what a list showed.
 	proveWithin = 10 * time.Second
 )
@@ -50,15 +54,16 @@ type Watcher struct {
 	// Allow lists addresses that may be dialled whatever their class.
 	Allow []netip.Prefix
 
+	mu    sync.Mutex // held while a snapshot is put into force: no older view may follow a newer one
 	dirty chan struct{}
 	known map[types.NamespacedName]resolved
 }
 
-// resolved is which spec an upstream was worked out from, and when.
+// resolved is which spec an upstream was worked out from, and when that is done again.
 type resolved struct {
 	uid        types.UID
 	generation int64
-	at         time.Time
+	next       time.Time
 }
 
 // NewCache returns a cache of exactly what a gateway of these servers needs.
@@ -149,15 +154,22 @@ func (w *Watcher) follow(ctx context.Context) error {
 // rebuild puts what the cache holds into force.
 func (w *Watcher) rebuild(ctx context.Context) {
 	for key, server := range w.Servers {
-		in, err := w.gather(ctx, key)
-		if err != nil {
-			log.FromContext(ctx).Error(err, "snapshot not built", "server", key)
-			continue // the old one stays in force until it is stale
-		}
-		if err := server.Update(in); err != nil {
+		if err := w.refresh(ctx, key, server); err != nil {
+			// What could not be read leaves the old snapshot in force until it is stale.
 			log.FromContext(ctx).Error(err, "snapshot not built", "server", key)
 		}
 	}
+}
+
+// refresh puts what the cache holds of one server into force.
+func (w *Watcher) refresh(ctx context.Context, key types.NamespacedName, server *Server) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	in, err := w.gather(ctx, key)
+	if err != nil {
+		return err
+	}
+	return server.Update(in)
 }
 
 // gather reads what a snapshot is built from; nil says that the server is gone.
@@ -191,36 +203,42 @@ func (w *Watcher) dial(ctx context.Context) {
 		snap := server.Snapshot()
 		if snap == nil {
 			if _, dialled := w.known[key]; dialled {
-				server.Dial(nil)
+				server.Dial(nil, "")
 				delete(w.known, key)
 			}
 			continue
 		}
 		now, was := w.Clock.Now(), w.known[key]
-		is := resolved{snap.Server.UID, snap.Server.Generation, now}
-		if was.uid == is.uid && was.generation == is.generation && now.Sub(was.at) < secretsEvery {
+		is := resolved{uid: snap.Server.UID, generation: snap.Server.Generation, next: now.Add(secretsEvery)}
+		same := was.uid == is.uid && was.generation == is.generation
+		if same && now.Before(was.next) {
 			continue
 		}
-		w.known[key] = is
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		up, err := endpoint.Resolve(ctx, w.Client, snap.Server, w.Allow)
-		cancel()
+		up, err := w.resolve(ctx, snap.Server)
 		switch {
 		case err == nil:
-			server.Dial(&up)
-		case was.uid == is.uid && was.generation == is.generation && unanswered(err):
-			// What was read before still holds.
+			server.Dial(&up, snap.EndpointDigest)
+		case same && unanswered(err):
+			is.next = now.Add(dialAgain) // what was read before still holds
 		default:
+			is.next = now.Add(dialAgain)
 			log.FromContext(ctx).Error(err, "endpoint cannot be used", "server", key)
-			server.Dial(nil)
+			server.Dial(nil, "")
 		}
+		w.known[key] = is
 	}
+}
+
+func (w *Watcher) resolve(ctx context.Context, server *v1alpha1.GovernedServer) (endpoint.Upstream, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return endpoint.Resolve(ctx, w.Client, server, w.Allow)
 }
 
 // unanswered tells an API server that could not say from one that said no.
 func unanswered(err error) bool {
 	cause := errors.Unwrap(err)
-	return cause != nil && !apierrors.IsNotFound(cause) && !apierrors.IsForbidden(cause)
+	return cause != nil && !apierrors.IsNotFound(cause) && !apierrors.IsForbidden(cause) && !errors.Is(cause, netguard.ErrForbidden)
 }
 
 // prove shows that the watch is not stuck, for every server whose last proof is due: a list of metadata holds nothing
@@ -240,13 +258,11 @@ func (w *Watcher) prove(ctx context.Context) {
 			continue
 		}
 		// The snapshot has to hold what the cache holds before it counts.
-		in, err := w.gather(ctx, key)
-		if err == nil {
-			err = server.Update(in)
+		if err := w.refresh(ctx, key, server); err != nil {
+			log.FromContext(ctx).Error(err, "watch not proven", "server", key)
+			continue
 		}
-		if err == nil {
-			server.Prove(now)
-		}
+		server.Prove(now)
 	}
 }
 
@@ -274,11 +290,11 @@ func (w *Watcher) compare(ctx context.Context, key types.NamespacedName) error {
 		if err := w.Client.List(ctx, live, options...); err != nil {
 			return fmt.Errorf("list %s: %w", watched.kind, err)
 		}
-		if watched.kind == "GovernedServer" && len(live.Items) == 0 {
-			return nil // there is nothing to be stale about
-		}
 		if err := w.catchUp(ctx, watched.kind, key, live); err != nil {
 			return err
+		}
+		if watched.kind == "GovernedServer" && len(live.Items) == 0 {
+			return nil // the cache knows that it is gone; there is nothing else to be stale about
 		}
 	}
 	return nil

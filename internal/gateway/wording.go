@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
 // Codes of notices that more than one place needs; docs/errors.md lists all.
@@ -34,11 +36,12 @@ func (g *gated) pending(request *v1alpha1.ApprovalRequest) (done bool) {
 
 // standsInTheWay tells the agent why no person is asked about its call now.
 func (g *gated) standsInTheWay(request *v1alpha1.ApprovalRequest) (done bool) {
-	switch request.CurrentPhase() {
-	case v1alpha1.PhaseDenied:
+	now := g.Clock.Now()
+	switch {
+	case approval.Denied(request, now):
 		g.refuse(g.judged, request, notice{code: "ApprovalDenied", text: fmt.Sprintf(
 			"a person denied this call%s. Nothing was executed. Do not send it again; ask the people you work for how to go on.", because(request.Status.Reason))})
-	case v1alpha1.PhaseAmbiguous:
+	case approval.Unclear(request, now):
 		g.refuse(g.judged, request, notice{code: codeAmbiguous, text: fmt.Sprintf(
 			"the same call was sent before under request %s, and nobody knows yet whether it took effect. It is refused until a person has found out.", request.Name)})
 	default:
@@ -61,12 +64,20 @@ func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 		g.refuse(g.judged, request, notice{code: "ApprovalDismissed", text: fmt.Sprintf(
 			"a person said not now%s. Nothing was executed. The call may be sent again later.", because(request.Status.Reason)), retryAfter: 600})
 	case v1alpha1.PhaseCancelled:
-		g.known, g.replaced = nil, request.Name
+		if g.decision.Effect == policy.Allow {
+			return g.runUnattended(nil)
+		}
+		g.replaced = request.Name
 		return g.ask(request.Spec.Attempt + 1)
 	default:
 		g.refuse(g.judged, request, notice{code: "ApprovalExpired", text: "nobody decided on this call in time. Nothing was executed. Send the call again to ask anew.", retryAfter: 5})
 	}
 	return true
+}
+
+// serverGone tells that nobody governs the server any more.
+func serverGone() *notice {
+	return &notice{code: "ServerGone", text: "the server is no longer governed; nothing was executed."}
 }
 
 // because quotes the reason that a person gave.
