@@ -61,8 +61,6 @@ func (n name) isHead(i int, prefix string) bool {
 		return false
 	}
 	switch {
-	case n.actsOn(i):
-		return false
 	case i == 0 || i == last:
 		return true
 	case readVerbs[t.verb]:
