@@ -123,7 +123,7 @@ func (w *Watcher) follow(ctx context.Context) error {
 	if !w.Cache.WaitForCacheSync(ctx) {
 		return ctx.Err()
 	}
-	w.wake()
+	w.rebuild(ctx) // before the first proof, so that what is called ready also has an endpoint
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { // apart from the proofs, which wait for the API
 		for {
