@@ -175,7 +175,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		e.reply.w.WriteHeader(resp.StatusCode)
 		e.reply.committed = true
 	}
-	clean := sanitize(e.message.ID)
+	clean := sanitize(nil) // what is withheld is followed by a word of the gateway's own
 	first, resumable := true, false
 	sink := func(event []byte) bool {
 		resumable = resumable || bytes.HasPrefix(event, []byte("id:")) || bytes.Contains(event, []byte("\nid:"))

@@ -111,6 +111,9 @@ func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 		writeWhole(w, resp.StatusCode, f.transform(body))
 	default:
 		copyHeader(w.Header(), resp.Header)
+		if length := resp.Header.Values("Content-Length"); len(length) == 1 {
+			w.Header().Set("Content-Length", length[0]) // the bytes pass as they are
+		}
 		w.WriteHeader(resp.StatusCode)
 		pumpBytes(resp.Body, w)
 	}
@@ -128,7 +131,6 @@ func isEncoded(h http.Header) bool {
 
 // writeWhole answers with a whole body; the length tells the agent that there is nothing to wait for.
 func writeWhole(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Del("Content-Length")
 	if status != http.StatusNoContent && status != http.StatusNotModified {
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
@@ -147,7 +149,8 @@ func copyHeader(dst, src http.Header) {
 			dst.Del(strings.TrimSpace(token))
 		}
 	}
-	// Any of these would be wrong once a byte of the body changes.
+	// Any of these would be wrong once a byte of the body changes; a body that stays whole is given its length anew.
+	dst.Del("Content-Length")
 	dst.Del("Etag")
 	dst.Del("Content-Md5")
 	dst.Del("Digest")

@@ -1,0 +1,446 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/endpoint"
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
+	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
+)
+
+var (
+	noon    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	billing = types.NamespacedName{Namespace: "finance", Name: "billing"}
+)
+
+const agent = "system:serviceaccount:finance:gateway"
+
+// rig is a gateway between a server that records what it gets and a fake Kubernetes API, with a clock that stands
+// still.
+type rig struct {
+	t        testing.TB
+	clock    *testclock.FakeClock
+	upstream *recorder
+	server   *Server
+	gateway  *Gateway
+	front    *httptest.Server
+	api      client.Client
+	receipts string
+	ids      atomic.Int64
+
+	mu       sync.Mutex // guards the fields below
+	governed *v1alpha1.GovernedServer
+	policies []v1alpha1.ToolPolicy
+	listed   []tool.Descriptor
+	listErr  error
+	lists    int
+	updates  func(o *v1alpha1.ApprovalRequest, update func() error) error
+	creates  func(o *v1alpha1.ApprovalRequest, create func() error) error
+}
+
+// newRig starts the parts; the server has get_invoice (Read), update_invoice (Reversible) and delete_account
+// (Irreversible), and calls are not held.
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	r := &rig{t: t, clock: testclock.NewFakeClock(noon), upstream: newRecorder(t)}
+	r.api = r.fakeAPI()
+	up := endpoint.Upstream{URL: r.upstream.URL + "/mcp", Headers: http.Header{"X-Configured": {"yes"}},
+		Guard: netguard.Policy{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
+	r.governed = &v1alpha1.GovernedServer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: billing.Namespace, Name: billing.Name, UID: "server-uid", Generation: 1},
+		Spec: v1alpha1.GovernedServerSpec{
+			Endpoint:    v1alpha1.Endpoint{URL: up.URL},
+			CallTimeout: metav1.Duration{Duration: time.Minute},
+			Approvals:   v1alpha1.Approvals{Hold: &metav1.Duration{}, TTL: metav1.Duration{Duration: time.Hour}, MaxPending: 20},
+			Autonomy:    v1alpha1.AutonomySpec{CleanApprovals: 3},
+		},
+	}
+	for name, tier := range map[string]v1alpha1.Tier{"get_invoice": v1alpha1.TierRead, "update_invoice": v1alpha1.TierReversible, "delete_account": v1alpha1.TierIrreversible} {
+		d := describe(t, name, "x")
+		r.listed = append(r.listed, d)
+		r.governed.Status.Tools = append(r.governed.Status.Tools, v1alpha1.ToolStatus{Name: name, ClassifiedTier: tier, Tier: tier, Digest: d.Digest()})
+	}
+	r.server = &Server{Key: billing, Clock: r.clock, List: r.list}
+	r.receipts = filepath.Join(t.TempDir(), "receipts.jsonl")
+	writer, err := receipt.Open(receipt.Options{Path: r.receipts, Gateway: "gw", Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { writer.Close() }) //nolint:errcheck // the test may have closed it
+	r.gateway = &Gateway{
+		Servers: map[types.NamespacedName]*Server{billing: r.server}, Requester: v1alpha1.Requester{Username: agent},
+		Approvals: &approval.Store{Client: r.api, Clock: r.clock, Gateway: "gw", NewClaim: r.newID},
+		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: NewMetrics(prometheus.NewRegistry()), MaxStaleness: 5 * time.Minute,
+	}
+	r.edit(nil)
+	r.server.Dial(&up, r.server.Snapshot().EndpointDigest)
+	r.server.Prove(noon)
+	r.front = httptest.NewServer(r.gateway)
+	t.Cleanup(r.front.Close)
+	return r
+}
+
+func describe(t testing.TB, name, description string) tool.Descriptor {
+	t.Helper()
+	d, err := tool.Parse(fmt.Appendf(nil, `{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"Amount"}}}}`, name, description))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (r *rig) newID() string { return fmt.Sprint("id-", r.ids.Add(1)) }
+
+func (r *rig) list(context.Context, endpoint.Upstream) ([]tool.Descriptor, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lists++
+	return slices.Clone(r.listed), r.listErr
+}
+
+// fakeAPI keeps requests, and brings every change of one into the snapshot, as the watch would.
+func (r *rig) fakeAPI() client.Client {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		r.t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.ApprovalRequest{}).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			o.SetUID(types.UID("uid-" + o.GetName()))
+			o.SetCreationTimestamp(metav1.NewTime(r.clock.Now()))
+			create := func() error { return c.Create(ctx, o, opts...) }
+			if request, ok := o.(*v1alpha1.ApprovalRequest); ok && r.creates != nil {
+				return r.creates(request, create)
+			}
+			defer r.edit(nil)
+			return create()
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			update := func() error {
+				defer r.edit(nil)
+				return c.SubResource(sub).Update(ctx, o, opts...)
+			}
+			if r.updates != nil {
+				return r.updates(o.(*v1alpha1.ApprovalRequest), update)
+			}
+			return update()
+		},
+	}).Build()
+}
+
+// edit changes what is governed and how, and puts it into force with the requests as they are.
+func (r *rig) edit(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if change != nil {
+		change()
+	}
+	if r.server == nil {
+		return
+	}
+	if r.governed == nil {
+		if err := r.server.Update(nil); err != nil {
+			r.t.Error(err)
+		}
+		return
+	}
+	governed := r.governed.DeepCopy()
+	if governed.Status.EndpointDigest == "" {
+		digest, err := tool.EndpointDigest(governed.Spec.Endpoint)
+		if err != nil {
+			r.t.Error(err)
+		}
+		governed.Status.EndpointDigest = digest
+	}
+	in := &snapshot.Inputs{Server: governed, Policies: slices.Clone(r.policies)}
+	var all v1alpha1.ApprovalRequestList
+	if err := r.api.List(context.Background(), &all); err != nil {
+		r.t.Error(err)
+	}
+	for i := range all.Items {
+		in.Requests = append(in.Requests, &all.Items[i])
+	}
+	if err := r.server.Update(in); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// promote puts a clean record and a promotion of update_invoice into force.
+func (r *rig) promote() {
+	r.edit(func() {
+		digest := r.digest("update_invoice")
+		endpoint, err := tool.EndpointDigest(r.governed.Spec.Endpoint)
+		if err != nil {
+			r.t.Error(err)
+		}
+		r.governed.Status.Records = []v1alpha1.ToolRecord{{Tool: "update_invoice", Digest: digest, EndpointDigest: endpoint, Approved: 3}}
+		r.policies = []v1alpha1.ToolPolicy{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: billing.Namespace, Name: "team", UID: "policy-uid", Generation: 1},
+			Spec: v1alpha1.ToolPolicySpec{Targets: []string{billing.Name}, Autonomy: []v1alpha1.AutonomyRule{
+				{Tool: "update_invoice", Digest: digest, Mode: v1alpha1.ModeUnattended}}},
+		}}
+	})
+}
+
+func (r *rig) digest(name string) string {
+	for _, t := range r.governed.Status.Tools {
+		if t.Name == name {
+			return t.Digest
+		}
+	}
+	return ""
+}
+
+// request returns the only request there is.
+func (r *rig) request() *v1alpha1.ApprovalRequest {
+	r.t.Helper()
+	all := r.requests()
+	if len(all) != 1 {
+		r.t.Fatalf("%d requests, want 1", len(all))
+	}
+	return &all[0]
+}
+
+func (r *rig) requests() []v1alpha1.ApprovalRequest {
+	r.t.Helper()
+	var all v1alpha1.ApprovalRequestList
+	if err := r.api.List(context.Background(), &all); err != nil {
+		r.t.Fatal(err)
+	}
+	return all.Items
+}
+
+// decide does what a person and the manager do.
+func (r *rig) decide(decision v1alpha1.Decision) {
+	r.t.Helper()
+	request := r.request()
+	request.Status.Decision, request.Status.Phase = decision, v1alpha1.Phase(decision)
+	if err := r.api.Status().Update(context.Background(), request); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// approved asks for a call, has it approved and returns its body.
+func (r *rig) approved(name string) string {
+	r.t.Helper()
+	body := toolCall(name, `{"n":1}`)
+	if got := r.post(body); got.code() != codePending {
+		r.t.Fatalf("not asked: %s", got.body)
+	}
+	r.decide(v1alpha1.DecisionApproved)
+	return body
+}
+
+// reply is what an agent got.
+type got struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+}
+
+// decision is what the gateway says for programs.
+func (g got) code() string {
+	var message struct {
+		Result struct {
+			Meta struct {
+				Decision struct{ Code string } `json:"tidewaiter.dev/decision"`
+			} `json:"_meta"`
+		}
+	}
+	text := g.body
+	if strings.HasPrefix(g.header.Get("Content-Type"), "text/event-stream") {
+		_, text, _ = cutLast(text, "data: ")
+	}
+	if json.Unmarshal([]byte(text), &message) != nil {
+		return ""
+	}
+	return message.Result.Meta.Decision.Code
+}
+
+func cutLast(text, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(text, sep)
+	if i < 0 {
+		return "", text, false
+	}
+	return text[:i], text[i+len(sep):], true
+}
+
+func toolCall(name, arguments string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments)
+}
+
+func (r *rig) post(body string, headers ...string) got {
+	return r.do(context.Background(), http.MethodPost, body, headers...)
+}
+
+func (r *rig) do(ctx context.Context, method, body string, headers ...string) got {
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, r.front.URL+"/mcp?tenant=7", reader)
+	if err != nil {
+		return got{err: err}
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+			continue
+		}
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return got{err: err}
+	}
+	defer resp.Body.Close() //nolint:errcheck // a test
+	text, err := io.ReadAll(resp.Body)
+	return got{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
+}
+
+// later sends a call and returns where its answer will be.
+func (r *rig) later(ctx context.Context, body string, headers ...string) <-chan got {
+	answers := make(chan got, 1)
+	go func() { answers <- r.do(ctx, http.MethodPost, body, headers...) }()
+	return answers
+}
+
+// until polls for what other goroutines do.
+func (r *rig) until(what string, done func() bool) {
+	r.t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-deadline.C:
+			r.t.Fatalf("never: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// held waits until a call waits for a person.
+func (r *rig) held() {
+	r.t.Helper()
+	r.until("a held call", func() bool { return r.clock.HasWaiters() && len(r.requests()) > 0 })
+}
+
+// recorder is a server that records what it gets and answers as told.
+type recorder struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	seen   []sent
+	answer http.HandlerFunc
+}
+
+// sent is one request that reached the server.
+type sent struct {
+	method, target string
+	header         http.Header
+	body           string
+}
+
+func newRecorder(t testing.TB) *recorder {
+	u := &recorder{}
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		u.mu.Lock()
+		u.seen = append(u.seen, sent{r.Method, r.URL.String(), r.Header.Clone(), string(body)})
+		answer := u.answer
+		u.mu.Unlock()
+		if answer == nil {
+			answer = answerJSON(`{"content":[]}`)
+		}
+		answer(w, r)
+	}))
+	t.Cleanup(u.Close)
+	return u
+}
+
+// answers sets what the server does from now on.
+func (u *recorder) answers(answer http.HandlerFunc) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.answer = answer
+}
+
+func (u *recorder) requests() []sent {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.seen)
+}
+
+// answerJSON answers every request with a result.
+func answerJSON(result string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var message struct{ ID json.RawMessage }
+		if err := json.NewDecoder(r.Body).Decode(&message); err != nil || message.ID == nil {
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		answerWith("application/json", fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, message.ID, result))(w, r)
+	}
+}
+
+func answerWith(contentType, body string) http.HandlerFunc {
+	return answerStatus(http.StatusOK, contentType, body)
+}
+
+func answerStatus(status int, contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(status)
+		io.WriteString(w, body) //nolint:errcheck // a test
+	}
+}
+
+// cutOff answers with a whole header and half a body, then breaks the connection.
+func cutOff(contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answerWith(contentType, body)(w, r)
+		http.NewResponseController(w).Flush() //nolint:errcheck // a test
+		panic(http.ErrAbortHandler)
+	}
+}
