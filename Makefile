@@ -19,15 +19,15 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 
 .PHONY: demo
 demo: build ## Run the whole governance cycle on a local control plane, narrated. `make demo KEEP=1` leaves it running.
-	@KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go run ./hack/demo $(if $(KEEP),--keep,)
+	@KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" CGO_ENABLED=0 go run ./hack/demo $(if $(KEEP),--keep,)
 
 .PHONY: demo-stop
 demo-stop: ## End a demo that was kept.
-	@go run ./hack/demo --stop
+	@CGO_ENABLED=0 go run ./hack/demo --stop
 
 .PHONY: build
 build: ## Build manager, gateway and the kubectl plugin into bin/.
-	CGO_ENABLED=0 go build -trimpath -o $(BIN)/ ./cmd/...
+	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...
 	@ln -sf kubectl-tidewaiter $(BIN)/kubectl-approve
 	@ln -sf kubectl-tidewaiter $(BIN)/kubectl-deny
 

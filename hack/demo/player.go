@@ -1,0 +1,177 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/client"
+	"github.com/mark3labs/mcp-go/client/transport"
+	"github.com/mark3labs/mcp-go/mcp"
+)
+
+// patience is how long a step of the story may take.
+const patience = 60 * time.Second
+
+// teller prints the story.
+type teller struct {
+	out  io.Writer
+	step int
+}
+
+func (t *teller) say(format string, args ...any) { fmt.Fprintf(t.out, format+"\n", args...) }
+
+func (t *teller) chapter(title string) {
+	t.step++
+	fmt.Fprintf(t.out, "\n=== %d. %s\n", t.step, title)
+}
+
+// show prints text with an indent.
+func (t *teller) show(text string) {
+	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
+		fmt.Fprint(t.out, "    ", line)
+	}
+}
+
+// player does the story's deeds: kubectl as one of its people, and calls as the agent.
+type player struct {
+	*teller
+	*stage
+	agent *client.Client
+}
+
+// run runs kubectl as somebody, prints it and its output, and returns the output. It fails unless kubectl ends as
+// wanted.
+func (p *player) run(ctx context.Context, who, stdin string, wantOK bool, args ...string) (string, error) {
+	p.say("  %s$ kubectl %s", who, quote(args))
+	out, err := p.quiet(ctx, who, stdin, args...)
+	p.show(out)
+	_, exited := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err != nil && !exited:
+		return out, err
+	case wantOK && exited:
+		return out, fmt.Errorf("kubectl %s as %s: %w", args[0], who, err)
+	case !wantOK && !exited:
+		return out, fmt.Errorf("kubectl %s as %s was not refused", args[0], who)
+	}
+	return out, nil
+}
+
+// quiet is run without a word.
+func (p *player) quiet(ctx context.Context, who, stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := p.as(ctx, who, args...)
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+func quote(args []string) string {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		quoted[i] = a
+		if strings.ContainsAny(a, " {}[]$*?'\"=()@") && !strings.HasPrefix(a, "--") {
+			quoted[i] = "'" + a + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
+// until waits until kubectl prints what is wanted, and returns it.
+func (p *player) until(ctx context.Context, what, want string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		out, err := p.quiet(ctx, "approver", "", args...)
+		if err == nil && strings.Contains(out, want) {
+			return strings.TrimSpace(out), nil
+		}
+		select {
+		case <-ctx.Done():
+			return out, fmt.Errorf("waited in vain for %s: %s", what, strings.TrimSpace(out))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// connect opens the agent's MCP session through the gateway.
+func (p *player) connect(ctx context.Context) error {
+	agent, err := client.NewStreamableHttpClient(p.gatewayURL, transport.WithHTTPTimeout(patience))
+	if err != nil {
+		return fmt.Errorf("make the agent's client: %w", err)
+	}
+	hello := mcp.InitializeRequest{}
+	hello.Params.ProtocolVersion = mcp.LATEST_PROTOCOL_VERSION
+	hello.Params.ClientInfo = mcp.Implementation{Name: "demo-agent", Version: "1.0.0"}
+	if _, err := agent.Initialize(ctx, hello); err != nil {
+		return fmt.Errorf("open the agent's session: %w", err)
+	}
+	p.agent = agent
+	p.later(agent.Close)
+	return nil
+}
+
+// reply is what the agent got.
+type reply struct {
+	text string
+	// code is the gateway's word for its own answer, "" when the server answered.
+	code    string
+	request string
+}
+
+// call calls a tool as the agent, and prints both.
+func (p *player) call(ctx context.Context, tool string, arguments map[string]any) (reply, error) {
+	p.say("  agent> %s %v", tool, arguments)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	request := mcp.CallToolRequest{}
+	request.Params.Name, request.Params.Arguments = tool, arguments
+	result, err := p.agent.CallTool(ctx, request)
+	if err != nil {
+		return reply{}, fmt.Errorf("call %s: %w", tool, err)
+	}
+	var r reply
+	for _, content := range result.Content {
+		if text, ok := content.(mcp.TextContent); ok {
+			r.text += text.Text
+		}
+	}
+	if result.Meta != nil {
+		if decision, ok := result.Meta.AdditionalFields["tidewaiter.dev/decision"].(map[string]any); ok {
+			r.code, _ = decision["code"].(string)
+			r.request, _ = decision["request"].(string)
+		}
+	}
+	p.show(r.text)
+	return r, nil
+}
+
+// expect calls a tool and fails unless the gateway's word is the wanted one; "" wants the server's own answer.
+func (p *player) expect(ctx context.Context, tool string, arguments map[string]any, code string) (reply, error) {
+	r, err := p.call(ctx, tool, arguments)
+	if err == nil && r.code != code {
+		err = fmt.Errorf("call of %s: got %q, want %q", tool, r.code, code)
+	}
+	return r, err
+}
+
+// executed fails unless the server itself counts this many executions of a tool.
+func (p *player) executed(tool string, want int) error {
+	got := p.billing.Executions()[tool]
+	p.say("  the server's own counter of %s: %d", tool, got)
+	if got != want {
+		return fmt.Errorf("%s ran %d times, want %d", tool, got, want)
+	}
+	return nil
+}

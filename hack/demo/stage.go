@@ -1,0 +1,235 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/hack/demo/billing"
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
+)
+
+// namespace is where the demo's servers are governed.
+const namespace = "shop"
+
+// stage is all that the story needs.
+type stage struct {
+	dir        string
+	plane      *fixture.ControlPlane
+	billing    *billing.Server
+	billingURL string
+	gatewayURL string
+	receipts   string
+	kubectl    string
+	files      map[string]string // kubeconfigs, by identity
+	clearing   []func() error
+}
+
+// rights are what the identities of the story may do, beside the manager's own role. None is in system:masters.
+const rights = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: gateway-billing}
+rules:
+- {apiGroups: [tidewaiter.dev], resources: [governedservers/authority], resourceNames: [billing], verbs: [serve]}
+- {apiGroups: [tidewaiter.dev], resources: [governedservers, toolpolicies, approvalrequests], verbs: [get, list, watch]}
+- {apiGroups: [tidewaiter.dev], resources: [approvalrequests], verbs: [create]}
+- {apiGroups: [tidewaiter.dev], resources: [approvalrequests/status], verbs: [patch, update]}
+- {apiGroups: [""], resources: [secrets], resourceNames: [billing-credentials], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: gateway-billing}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: gateway-billing}
+subjects: [{kind: ServiceAccount, name: gateway-billing, namespace: shop}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: approver}
+rules:
+- {apiGroups: [tidewaiter.dev], resources: [governedservers/authority], resourceNames: [billing], verbs: [govern, promote, approve, approve-irreversible]}
+- {apiGroups: [tidewaiter.dev], resources: [governedservers, toolpolicies], verbs: [get, list, watch, create, update, patch, delete]}
+- {apiGroups: [tidewaiter.dev], resources: [approvalrequests], verbs: [get, list, watch]}
+- {apiGroups: [tidewaiter.dev], resources: [approvalrequests/status], verbs: [patch, update]}
+- {apiGroups: ["", events.k8s.io], resources: [events], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: approver}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: approver}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}]
+---
+# Without kube-controller-manager nothing fills the ClusterRole edit; this is the part that would.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: editor}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:aggregate-to-edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: editor}]
+`
+
+// everything gives the editor all rights on the three kinds, later in the story: the authority verbs are not among
+// them.
+const everything = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: all-on-the-three-kinds}
+rules:
+- {apiGroups: [tidewaiter.dev], resources: [governedservers, toolpolicies, approvalrequests, approvalrequests/status], verbs: ["*"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: all-on-the-three-kinds}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: all-on-the-three-kinds}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: editor}]
+`
+
+// setStage starts everything.
+func setStage(ctx context.Context, t *teller) (_ *stage, err error) {
+	dir, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", folder, err)
+	}
+	s := &stage{dir: dir, billing: billing.New(), files: map[string]string{}, receipts: filepath.Join(dir, "receipts.jsonl"),
+		kubectl: filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl")}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.clear())
+		}
+	}()
+	if err := os.RemoveAll(s.receipts); err != nil {
+		return nil, fmt.Errorf("remove old receipts: %w", err)
+	}
+	t.say("Starting a control plane: etcd, kube-apiserver, the CRDs and the admission policies…")
+	if s.plane, err = fixture.Start(ctx); err != nil {
+		return nil, err
+	}
+	s.later(s.plane.Stop)
+	if err := s.cast(ctx); err != nil {
+		return nil, err
+	}
+	if s.billingURL, err = s.serve(ctx, s.billing.Handler()); err != nil {
+		return nil, err
+	}
+	t.say("Starting the manager, as system:serviceaccount:%s:tidewaiter-manager…", fixture.SystemNamespace)
+	return s, s.start("manager", "--kubeconfig", s.files["manager"], "--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--allow-address", "127.0.0.0/8")
+}
+
+// cast makes the identities, their rights and their kubeconfigs.
+func (s *stage) cast(ctx context.Context) error {
+	admin, err := fixture.NewClient(s.plane.Admin)
+	if err != nil {
+		return err
+	}
+	if err := admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		return fmt.Errorf("create namespace: %w", err)
+	}
+	configs := map[string]func() (*rest.Config, error){
+		"manager": func() (*rest.Config, error) {
+			return s.plane.AddServiceAccount(ctx, fixture.SystemNamespace, "tidewaiter-manager")
+		},
+		"gateway-billing": func() (*rest.Config, error) { return s.plane.AddServiceAccount(ctx, namespace, "gateway-billing") },
+		"approver":        func() (*rest.Config, error) { return s.plane.AddUser("approver") },
+		"editor":          func() (*rest.Config, error) { return s.plane.AddUser("editor") },
+	}
+	for name, makeConfig := range configs {
+		config, err := makeConfig()
+		if err != nil {
+			return err
+		}
+		path, err := s.plane.WriteKubeconfig(config)
+		if err != nil {
+			return err
+		}
+		s.files[name] = filepath.Join(s.dir, "kubeconfig-"+name)
+		if err := os.Rename(path, s.files[name]); err != nil {
+			return fmt.Errorf("keep kubeconfig: %w", err)
+		}
+	}
+	return fixture.Create(ctx, s.plane.Admin, namespace, rights)
+}
+
+// serve serves a handler on a free port of this machine.
+func (s *stage) serve(ctx context.Context, handler http.Handler) (url string, err error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("listen: %w", err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	var serving sync.WaitGroup
+	serving.Go(func() { server.Serve(listener) }) //nolint:errcheck // it ends by Close
+	s.later(func() error {
+		err := server.Close()
+		serving.Wait()
+		return err
+	})
+	return "http://" + listener.Addr().String() + "/mcp", nil
+}
+
+// start starts one of the project's own programs; its log goes to a file of its own.
+func (s *stage) start(program string, args ...string) error {
+	log, err := os.Create(filepath.Join(s.dir, program+".log"))
+	if err != nil {
+		return fmt.Errorf("make a log: %w", err)
+	}
+	cmd := exec.Command(filepath.Join(s.path(), program), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	// An interrupt from the terminal is for the demo, which ends its programs in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s (make build makes it): %w", program, err)
+	}
+	s.later(func() error {
+		stopErr := cmd.Process.Signal(syscall.SIGTERM)
+		if errors.Is(stopErr, os.ErrProcessDone) {
+			stopErr = nil
+		}
+		return errors.Join(stopErr, cmd.Wait(), log.Close())
+	})
+	return nil
+}
+
+// path is where the project's programs are.
+func (s *stage) path() string { return filepath.Join(filepath.Dir(s.dir), "bin") }
+
+func (s *stage) kubeconfig(identity string) string { return s.files[identity] }
+
+// later adds what is to be done when the stage is cleared, in the opposite order.
+func (s *stage) later(clear func() error) { s.clearing = append(s.clearing, clear) }
+
+// clear ends everything.
+func (s *stage) clear() error {
+	var errs []error
+	for i := len(s.clearing) - 1; i >= 0; i-- {
+		errs = append(errs, s.clearing[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// as returns kubectl with the project's plugins, as one of the identities.
+func (s *stage) as(ctx context.Context, identity string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.kubectl, append(args, "-n", namespace)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.files[identity], "KUBECACHEDIR="+filepath.Join(s.dir, "cache-"+identity),
+		"PATH="+strings.Join([]string{s.path(), filepath.Dir(s.kubectl), os.Getenv("PATH")}, string(os.PathListSeparator)))
+	return cmd
+}
+
+// giveEditorTheKinds gives the editor every right on the three kinds.
+func (s *stage) giveEditorTheKinds(ctx context.Context) error {
+	return fixture.Create(ctx, s.plane.Admin, namespace, everything)
+}
