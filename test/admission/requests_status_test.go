@@ -305,6 +305,27 @@ func TestADecisionNeedsAllVerbsOfTheRequest(t *testing.T) {
 	}
 }
 
+// A manager that was given a person's verbs still leaves a trace of the word before it acts on it.
+func TestAWordIsWrittenAloneWhoeverWritesIt(t *testing.T) {
+	t.Parallel()
+	c := newCast(t)
+	plane.Grant(t, c.namespace, c.manager.cfg, fixture.Authority("billing", "approve", "resolve"))
+	const manager = "system:serviceaccount:" + fixture.SystemNamespace + ":" + v1alpha1.ManagerServiceAccount
+	settled := settle("Committed", manager)
+	for _, tc := range []struct {
+		story       []write
+		alone, more string
+	}{
+		{ambiguous, settled, `{"phase":"Succeeded",` + settled[1:]},
+		{ambiguous, settled, counted[:len(counted)-1] + "," + settled[1:]},
+		{pending, approve, counted[:len(counted)-1] + "," + approve[1:]},
+		{pending, approve, cancel[:len(cancel)-1] + "," + approve[1:]},
+	} {
+		refused(t, tc.more, requestsStatusPolicy, c.write(t, c.request(t, tc.story), write{"manager", tc.more}))
+		taken(t, tc.alone, c.write(t, c.request(t, tc.story), write{"manager", tc.alone}))
+	}
+}
+
 // Wildcards on the kinds are not wildcards on everything, which nothing but the threat model can forbid.
 func TestAWildcardOnTheKindsHoldsNoAuthority(t *testing.T) {
 	t.Parallel()
