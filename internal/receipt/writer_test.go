@@ -357,43 +357,6 @@ func TestMirrorFailureShowsInHealthOnly(t *testing.T) {
 	}
 }
 
-func TestExecuted(t *testing.T) {
-	t.Parallel()
-	o := options(t)
-	now := day
-	o.Now = func() time.Time { return now }
-	w := open(t, o)
-	denied := decision("denied")
-	denied.Verdict = VerdictDeny
-	outcome := decision("outcome")
-	outcome.Kind = KindOutcome
-	appendAll(t, w, Sync, decision("old"), denied, outcome)
-	now = day.Add(48 * time.Hour)
-	appendAll(t, w, Sync, decision("young"))
-	check := func(w *Writer, want map[string]bool) {
-		t.Helper()
-		got := map[string]bool{}
-		for uid := range want {
-			got[uid] = w.Executed(uid)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("executed (-want +got):\n%s", diff)
-		}
-	}
-	check(w, map[string]bool{"uid-old": true, "uid-young": true, "uid-denied": false, "uid-outcome": false, "uid-other": false})
-
-	// A restart forgets nothing that still matters, and keeps nothing that does not.
-	closeWriter(t, w)
-	w = open(t, o)
-	check(w, map[string]bool{"uid-old": true, "uid-young": true, "uid-denied": false, "uid-outcome": false})
-	now = day.Add(uidRetention + time.Minute)
-	appendAll(t, w, Sync, decision("new"))
-	check(w, map[string]bool{"uid-old": false, "uid-young": true, "uid-new": true})
-	closeWriter(t, w)
-	w = open(t, o)
-	check(w, map[string]bool{"uid-old": false, "uid-young": true, "uid-new": true})
-}
-
 func BenchmarkAppend(b *testing.B) {
 	for name, d := range map[string]Durability{"Sync": Sync, "Batched": Batched} {
 		b.Run(name, func(b *testing.B) {
