@@ -26,6 +26,8 @@ const (
 	minBackoff, maxBackoff = 2 * time.Second, 5 * time.Minute
 	// minRelist is the least time between the starts of two listings of one server, whatever it announces.
 	minRelist = time.Second
+	// whileListing stands for the due time until a listing has ended, or an announcement says sooner.
+	whileListing = 24 * time.Hour
 	// steadyStream is how long a stream of changes must have stood for its end to count as no failure.
 	steadyStream = time.Minute
 )
@@ -176,7 +178,7 @@ func (l *listings) begin(key types.NamespacedName) (*entry, order) {
 		return nil, order{}
 	}
 	e.started = now
-	e.due = now.Add(24 * time.Hour) // until finish, or an announcement, says sooner
+	e.due = now.Add(whileListing)
 	return e, e.order
 }
 
@@ -214,9 +216,14 @@ func (l *listings) backoff(failures int) time.Duration {
 }
 
 // announced has a server listed soon, since it says that its tools have changed.
-func (l *listings) announced(key types.NamespacedName, e *entry, wait time.Duration) {
+func (l *listings) announced(key types.NamespacedName, e *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.soon(key, e, 0)
+}
+
+// soon has a server listed after the wait, if its order still stands and it would not be listed earlier anyway.
+func (l *listings) soon(key types.NamespacedName, e *entry, wait time.Duration) {
 	if l.entries[key] != e {
 		return
 	}
@@ -237,28 +244,29 @@ func (l *listings) follow(ctx context.Context, key types.NamespacedName, e *entr
 	running.Go(func() {
 		defer stop()
 		stood := l.clock.Now()
-		err := e.order.watch(streamCtx, func() { l.announced(key, e, 0) })
+		err := e.order.watch(streamCtx, func() { l.announced(key, e) })
 		if streamCtx.Err() != nil {
 			return
 		}
-		l.announced(key, e, l.streamEnded(e, err, l.clock.Since(stood)))
+		l.streamEnded(key, e, err, l.clock.Since(stood))
 	})
 }
 
-// streamEnded notes the end of a stream and says how long to wait before the server is listed for it.
-func (l *listings) streamEnded(e *entry, err error, stood time.Duration) time.Duration {
+// streamEnded notes the end of a stream and when the server is listed for it.
+func (l *listings) streamEnded(key types.NamespacedName, e *entry, err error, stood time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.stop = nil
-	if errors.Is(err, discovery.ErrNoStream) {
+	e.streamFails++
+	switch {
+	case errors.Is(err, discovery.ErrNoStream):
 		e.noStream = true
-		return e.order.interval
-	}
-	if e.streamFails++; stood >= steadyStream {
+	case stood >= steadyStream:
 		e.streamFails = 0
-		return 0
+		l.soon(key, e, 0)
+	default:
+		l.soon(key, e, l.backoff(e.streamFails))
 	}
-	return l.backoff(e.streamFails)
 }
 
 func (e *entry) hangUp() {

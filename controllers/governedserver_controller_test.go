@@ -88,7 +88,7 @@ func serverMetrics(t tester) *GovernedServerMetrics {
 
 func newDock(t tester, faults interceptor.Funcs, objects ...client.Object) *dock {
 	t.Helper()
-	d := &dock{events: events.NewFakeRecorder(100), clock: clocktesting.NewFakeClock(made)}
+	d := &dock{events: events.NewFakeRecorder(4096), clock: clocktesting.NewFakeClock(made)}
 	d.api = fake.NewClientBuilder().WithScheme(serverScheme(t)).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.GovernedServer{}, &v1alpha1.ApprovalRequest{}).
 		WithIndex(&v1alpha1.ApprovalRequest{}, serverRefIndex, serverOfRequest).Build()
