@@ -150,7 +150,7 @@ type Result struct {
 	At     time.Time
 }
 
-// Finish records the outcome of a claimed request, or of one whose claim may not have arrived. It writes what is true also when the manager already called the
+// Finish records the outcome of a claimed request. It writes what is true also when the manager already called the
 // request Ambiguous, as long as the claim is its own and the outcome is definite, and does nothing when the outcome
 // already stands there. It returns ErrTaken when the request no longer bears the claim.
 func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, result Result) error {
@@ -175,19 +175,26 @@ func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, r
 		if err == nil {
 			return nil
 		}
-		refused := apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
-		if !apierrors.IsConflict(err) && !refused {
+		if !apierrors.IsConflict(err) {
 			return fmt.Errorf("record outcome: %w", err)
 		}
-		stored, readErr := s.Get(ctx, client.ObjectKeyFromObject(claimed))
-		if readErr != nil {
-			return readErr
+		if current, err = s.Get(ctx, client.ObjectKeyFromObject(claimed)); err != nil {
+			return err
 		}
-		if refused && bears(stored, claimed) {
-			return fmt.Errorf("record outcome: %w", err)
-		}
-		current = stored
 	}
+}
+
+// GiveBack ends a claim of which nobody knows whether it arrived, and on which nothing was sent. It returns ErrTaken when
+// the claim does not stand: then the approval is still there for the next call.
+func (s *Store) GiveBack(ctx context.Context, claimed *v1alpha1.ApprovalRequest, result Result) error {
+	stored, err := s.Get(ctx, client.ObjectKeyFromObject(claimed))
+	if err != nil {
+		return err
+	}
+	if !bears(stored, claimed) {
+		return ErrTaken
+	}
+	return s.Finish(ctx, stored, result)
 }
 
 // Cancel ends an open request that can no longer be used. It does nothing when the request has ended or runs.

@@ -257,6 +257,31 @@ func phase(p v1alpha1.Phase) func(*v1alpha1.ApprovalRequest) {
 	return func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = p }
 }
 
+func TestGiveBackEndsOnlyItsOwnClaim(t *testing.T) {
+	t.Parallel()
+	ours := edited(asked(1, v1alpha1.PhaseExecuting), func(r *v1alpha1.ApprovalRequest) { r.Status.Execution.Claim = "ours" })
+	for name, tc := range map[string]struct {
+		stored *v1alpha1.ApprovalRequest
+		want   error
+		stands v1alpha1.Phase
+	}{
+		"it arrived":       {ours.DeepCopy(), nil, v1alpha1.PhaseFailed},
+		"it did not":       {asked(1, v1alpha1.PhaseApproved), ErrTaken, v1alpha1.PhaseApproved},
+		"another's did":    {asked(1, v1alpha1.PhaseExecuting), ErrTaken, v1alpha1.PhaseExecuting},
+		"a person said no": {asked(1, v1alpha1.PhaseDenied), ErrTaken, v1alpha1.PhaseDenied},
+	} {
+		c := api(t, interceptor.Funcs{}, tc.stored)
+		tried := ours.DeepCopy()
+		tried.ResourceVersion = stored(t, c, ours).ResourceVersion // the update was lost, so the version still fits
+		if err := store(c).GiveBack(t.Context(), tried, Result{Outcome: v1alpha1.OutcomeNotSent, At: noon}); !errors.Is(err, tc.want) {
+			t.Errorf("%s: error %v, want %v", name, err, tc.want)
+		}
+		if got := stored(t, c, ours).CurrentPhase(); got != tc.stands {
+			t.Errorf("%s: stored as %s, want %s", name, got, tc.stands)
+		}
+	}
+}
+
 func TestFinishOfADeletedRequestEnds(t *testing.T) {
 	t.Parallel()
 	c := api(t, interceptor.Funcs{SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {

@@ -40,8 +40,10 @@ type execution struct {
 	sentAt  time.Time
 	// overtakenBy says why the call did not leave after all.
 	overtakenBy string
-	result      *approval.Result // nil until the outcome is known
-	stored      bool
+	// mayStand tells that nobody knows whether the claim stands.
+	mayStand bool
+	result   *approval.Result // nil until the outcome is known
+	stored   bool
 }
 
 // execute sends a call with effects and records what became of it: the verdict is on disk before the first byte
@@ -266,7 +268,11 @@ func (e *execution) store(ctx context.Context) bool {
 	if e.stored || e.claimed == nil {
 		return true
 	}
-	err := e.Approvals.Finish(ctx, e.claimed, *e.result)
+	record := e.Approvals.Finish
+	if e.mayStand {
+		record = e.Approvals.GiveBack
+	}
+	err := record(ctx, e.claimed, *e.result)
 	e.stored = err == nil || errors.Is(err, approval.ErrTaken) || errors.Is(err, approval.ErrGone)
 	if !e.stored {
 		e.Metrics.apiFailed(e.server.Key, "outcome")

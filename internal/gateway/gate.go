@@ -186,7 +186,7 @@ func (g *gated) wait(changed <-chan struct{}) bool {
 // ask opens a request for the call, unless too many already wait.
 func (g *gated) ask(attempt int32) (done bool) {
 	limit := g.snap.Server.Spec.Approvals.MaxPending
-	release, ok := g.server.reserve(g.snap, g.Requester.Username, int(limit))
+	release, ok := g.server.reserve(g.Requester.Username, int(limit))
 	if !ok {
 		g.refuse(g.judged, nil, notice{code: "TooManyPending", retryAfter: 60, text: fmt.Sprintf(
 			"%d calls already wait for a person, which is the limit. Wait until some are decided, then send this call again.", limit)})
@@ -304,7 +304,7 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 // was sent on it.
 func (g *gated) giveBack(claimed *v1alpha1.ApprovalRequest, err error) {
 	now := g.Clock.Now()
-	e := &execution{gated: g, claimed: claimed, sentAt: now, result: &approval.Result{Outcome: v1alpha1.OutcomeNotSent, At: now}}
+	e := &execution{gated: g, claimed: claimed, sentAt: now, mayStand: true, result: &approval.Result{Outcome: v1alpha1.OutcomeNotSent, At: now}}
 	e.end(func() { g.refuseAPI(err) })
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
-	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 )
 
 // unseenFor is how long a request that was opened here counts as pending without having come back by the watch.
@@ -23,10 +22,15 @@ type ledger struct {
 }
 
 // reserve takes a place among the pending requests of a requester; false says that there is none. release gives it
-// back, and notes the request that was created; nil says that none was.
-func (s *Server) reserve(snap *snapshot.Snapshot, requester string, limit int) (release func(created *v1alpha1.ApprovalRequest), ok bool) {
+// back, and notes the request that was created; nil says that none was. It counts on the newest snapshot, not on that
+// of the call: what one call saw come back, no other may count as not there yet.
+func (s *Server) reserve(requester string, limit int) (release func(created *v1alpha1.ApprovalRequest), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	snap := s.Snapshot()
+	if snap == nil {
+		return nil, false
+	}
 	if s.ledgers == nil {
 		s.ledgers = map[string]*ledger{}
 	}

@@ -57,6 +57,8 @@ type rig struct {
 	api      client.Client
 	receipts string
 	ids      atomic.Int64
+	gone     atomic.Bool            // a client that watchClient watches has gone
+	onStamp  atomic.Pointer[func()] // what happens while a receipt gets its time, once
 
 	mu       sync.Mutex // guards the fields below
 	governed *v1alpha1.GovernedServer
@@ -65,6 +67,7 @@ type rig struct {
 	listErr  error
 	lists    int
 	updates  func(o *v1alpha1.ApprovalRequest, update func() error) error
+	gets     func(get func() error) error
 	creates  func(o *v1alpha1.ApprovalRequest, create func() error) error
 }
 
@@ -92,7 +95,7 @@ func newRig(t testing.TB) *rig {
 	}
 	r.server = &Server{Key: billing, Clock: r.clock, List: r.list}
 	r.receipts = filepath.Join(t.TempDir(), "receipts.jsonl")
-	writer, err := receipt.Open(receipt.Options{Path: r.receipts, Gateway: "gw", Now: time.Now})
+	writer, err := receipt.Open(receipt.Options{Path: r.receipts, Gateway: "gw", Now: r.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +120,26 @@ func describe(t testing.TB, name, description string) tool.Descriptor {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// now is the clock of the receipts.
+func (r *rig) now() time.Time {
+	if happens := r.onStamp.Swap(nil); happens != nil {
+		(*happens)()
+	}
+	return r.clock.Now()
+}
+
+// receiptClock has something happen while the next receipt gets its time.
+func (r *rig) receiptClock(happens func()) { r.onStamp.Store(&happens) }
+
+// watchClient has gone set once the gateway sees the client of a request go.
+func (r *rig) watchClient() {
+	inner := r.front.Config.Handler
+	r.front.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, rq *http.Request) {
+		defer context.AfterFunc(rq.Context(), func() { r.gone.Store(true) })()
+		inner.ServeHTTP(w, rq)
+	})
 }
 
 func (r *rig) newID() string { return fmt.Sprint("id-", r.ids.Add(1)) }
@@ -144,6 +167,13 @@ func (r *rig) fakeAPI() client.Client {
 			}
 			defer r.edit(nil)
 			return create()
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			get := func() error { return c.Get(ctx, key, o, opts...) }
+			if r.gets != nil {
+				return r.gets(get)
+			}
+			return get()
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			update := func() error {
@@ -324,7 +354,11 @@ func (r *rig) do(ctx context.Context, method, body string, headers ...string) go
 		}
 		req.Header.Add(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	return read(http.DefaultTransport.RoundTrip(req))
+}
+
+// read takes an answer to its end.
+func read(resp *http.Response, err error) got {
 	if err != nil {
 		return got{err: err}
 	}
