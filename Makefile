@@ -49,7 +49,7 @@ generate: ## Generate deep copies.
 .PHONY: manifests
 manifests: ## Generate CRDs and roles, and copy the CRDs into the chart.
 	$(CONTROLLER_GEN) crd paths=../../api/... output:crd:dir=../../config/crd/bases
-	go run ./hack/genadmission
+	go run ./hack/genadmission > config/admission/policies.yaml.new && mv config/admission/policies.yaml.new config/admission/policies.yaml
 	mkdir -p charts/tidewaiter/crds && rm -f charts/tidewaiter/crds/*.yaml && cp config/crd/bases/*.yaml charts/tidewaiter/crds/
 
 .PHONY: fmt

@@ -39,7 +39,7 @@ type ApprovalRequestSpec struct {
 	// +kubebuilder:validation:MaxLength=8192
 	Arguments string `json:"arguments,omitempty"`
 
-	// argumentsSize is the size of the arguments as they were sent, in bytes.
+	// argumentsSize is the size of the arguments in their canonical form, in bytes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ArgumentsSize int64 `json:"argumentsSize"`

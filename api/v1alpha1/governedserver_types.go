@@ -48,7 +48,7 @@ type GovernedServerSpec struct {
 	// callTimeout is how long the gateway waits for the end of a call that it let through, from 1s to 1h;
 	// default 5m. A gated call without an answer by then is Ambiguous.
 	// +optional
-	// +kubebuilder:default="5m"
+	// +kubebuilder:default="5m0s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="callTimeout must be from 1s to 1h"
 	CallTimeout metav1.Duration `json:"callTimeout,omitempty,omitzero"`
 }
@@ -176,7 +176,7 @@ type Discovery struct {
 	// interval between two listings, from 10s to 24h; default 10m. A server that announces a change is listed
 	// at once.
 	// +optional
-	// +kubebuilder:default="10m"
+	// +kubebuilder:default="10m0s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="interval must be from 10s to 24h"
 	Interval metav1.Duration `json:"interval,omitempty,omitzero"`
 
@@ -212,7 +212,7 @@ type Approvals struct {
 
 	// ttl is how long a request can be approved and its approval used, from 1m to 24h; default 1h.
 	// +optional
-	// +kubebuilder:default="1h"
+	// +kubebuilder:default="1h0m0s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="ttl must be from 1m to 24h"
 	TTL metav1.Duration `json:"ttl,omitempty,omitzero"`
 

@@ -1,0 +1,103 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hack holds checks on the repository itself; it builds nothing.
+package hack
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tidewaiter/tidewaiter/"
+
+// allowed lists what each package may import from this module, its tests included.
+var allowed = map[string][]string{
+	"api/v1alpha1":        {},
+	"internal/netguard":   {},
+	"internal/receipt":    {},
+	"internal/strictjson": {},
+	"internal/wire":       {"internal/strictjson"},
+	"internal/tool":       {"internal/strictjson"},
+	"internal/policy":     {"api/v1alpha1"},
+	"internal/approval":   {"api/v1alpha1", "internal/fixture"},
+	"internal/classify":   {"api/v1alpha1", "internal/tool"},
+	"internal/action":     {"api/v1alpha1", "internal/tool", "internal/strictjson"},
+	"internal/snapshot":   {"api/v1alpha1", "internal/policy", "internal/tool"},
+	"internal/discovery":  {"internal/tool", "internal/netguard"},
+	"internal/endpoint":   {"api/v1alpha1", "internal/netguard", "internal/fixture"},
+	"internal/gateway": {
+		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
+		"internal/approval", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
+		"internal/netguard",
+	},
+	"internal/cli":           {"api/v1alpha1", "internal/tool", "internal/classify", "internal/action", "internal/fixture"},
+	"internal/fixture":       {"api/v1alpha1"},
+	"controllers":            {"api/v1alpha1", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture"},
+	"cmd/manager":            {"api/v1alpha1", "controllers", "internal/discovery", "internal/netguard", "internal/fixture"},
+	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/netguard", "internal/receipt", "internal/tool", "internal/fixture"},
+	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "controllers", "internal/cli", "internal/fixture"},
+}
+
+// TestImportsFollowTheMap parses the files itself: what a child process reads is not seen by the test cache.
+func TestImportsFollowTheMap(t *testing.T) {
+	t.Parallel()
+	for pkg, may := range allowed {
+		files, err := filepath.Glob(filepath.Join("..", pkg, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s is on the map, and there is no such package (%v)", pkg, err)
+		}
+		for _, file := range files {
+			for _, imported := range importsOf(t, file) {
+				if imported != pkg && !slices.Contains(may, imported) {
+					t.Errorf("%s imports %s, which the map does not allow", file, imported)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryPackageIsOnTheMap(t *testing.T) {
+	t.Parallel()
+	for _, root := range []string{"api", "internal", "controllers", "cmd"} {
+		err := filepath.WalkDir(filepath.Join("..", root), func(path string, entry os.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.Contains(path, "testdata") {
+				return err
+			}
+			pkg := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), ".."+string(filepath.Separator)))
+			if _, known := allowed[pkg]; !known {
+				t.Errorf("%s is not on the map", pkg)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// importsOf returns the packages of this module that a file imports.
+func importsOf(t *testing.T, file string) []string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours []string
+	for _, spec := range parsed.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rest, ok := strings.CutPrefix(path, module); ok {
+			ours = append(ours, rest)
+		}
+	}
+	return ours
+}
