@@ -1,6 +1,8 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package controllers keeps the status of GovernedServers, ToolPolicies and ApprovalRequests true; it is never on the path
+// of a call, and approves nothing.
 package controllers
 
 import (

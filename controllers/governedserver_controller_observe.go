@@ -83,8 +83,8 @@ func setTools(server *v1alpha1.GovernedServer, f facts) (gaps []string) {
 func remembered(tools []v1alpha1.ToolStatus) []v1alpha1.ToolStatus {
 	tools = slices.Clone(tools)
 	for i := range tools {
-		switch t := &tools[i]; t.Source {
-		case v1alpha1.TierSourceOverride, v1alpha1.TierSourceMinimum, v1alpha1.TierSourceRatchet:
+		others := []v1alpha1.TierSource{v1alpha1.TierSourceOverride, v1alpha1.TierSourceMinimum, v1alpha1.TierSourceRatchet}
+		if t := &tools[i]; slices.Contains(others, t.Source) {
 			t.Source = v1alpha1.TierSourceName
 			t.Reason = fmt.Sprintf("The classifier said %s when the server was last listed", t.ClassifiedTier)
 		}

@@ -21,13 +21,13 @@ import (
 type Kind string
 
 const (
-	// Unreachable: nobody answered, or not as a working server does.
+	// Unreachable means that nobody answered, or not as a working server does.
 	Unreachable Kind = "Unreachable"
-	// Unauthorized: the server refused the credentials.
+	// Unauthorized means that the server refused the credentials.
 	Unauthorized Kind = "Unauthorized"
-	// AddressForbidden: the address may not be dialled.
+	// AddressForbidden means that the address may not be dialled.
 	AddressForbidden Kind = "AddressForbidden"
-	// ProtocolError: what answered does not speak MCP as it should.
+	// ProtocolError means that what answered does not speak MCP as it should.
 	ProtocolError Kind = "ProtocolError"
 )
 

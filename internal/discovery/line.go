@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 )
@@ -38,9 +39,7 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fault
 	}
 	req = req.Clone(req.Context())
-	for name, values := range l.headers {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, l.headers)
 	resp, err := l.base.RoundTrip(req)
 	if err != nil {
 		l.begin(&exchange{head: dialError(err)})

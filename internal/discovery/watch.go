@@ -74,7 +74,7 @@ func (s *session) listen(ctx context.Context, changed func()) error {
 	if err != nil {
 		return s.explain(ctx, err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }() // nothing is left to read
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode == http.StatusMethodNotAllowed, resp.StatusCode == http.StatusNotFound:
