@@ -127,18 +127,18 @@ func nextStep(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Tim
 	}
 }
 
-// nextOpen decides on a request that can still be used. Expiry comes first: what was decided, but not seen, in time
-// counts for nothing, since nobody can tell any more when it was decided.
+// nextOpen decides on a request that can still be used. A no counts whenever it is seen, since it only takes away. For
+// everything else expiry comes first: nobody can tell any more when it was decided.
 func nextOpen(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Time) step {
 	expiry := request.ExpiresAt()
 	pending := request.CurrentPhase() == v1alpha1.PhasePending
 	switch decision := request.Status.Decision; {
+	case serverExists && decision == v1alpha1.DecisionDenied:
+		return step{phase: v1alpha1.PhaseDenied}
 	case !now.Before(expiry):
 		return step{phase: v1alpha1.PhaseExpired, wait: requestRetention}
 	case !serverExists:
 		return step{phase: v1alpha1.PhaseCancelled, cancellation: v1alpha1.CancelServerGone}
-	case decision == v1alpha1.DecisionDenied:
-		return step{phase: v1alpha1.PhaseDenied}
 	case pending && decision == v1alpha1.DecisionDismissed:
 		return step{phase: v1alpha1.PhaseDismissed}
 	case pending && decision == v1alpha1.DecisionApproved && request.Spec.RequiredApprovals <= 1:

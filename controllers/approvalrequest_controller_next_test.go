@@ -111,8 +111,8 @@ func TestNextStep(t *testing.T) {
 		"a yes after the expiry counts for nothing": {
 			request: newRequest(decided(v1alpha1.DecisionApproved)), after: ttl, want: step{phase: v1alpha1.PhaseExpired, wait: day},
 		},
-		"a no after the expiry counts for nothing": {
-			request: newRequest(decided(v1alpha1.DecisionDenied)), after: ttl, want: step{phase: v1alpha1.PhaseExpired, wait: day},
+		"a no after the expiry still is one": {
+			request: newRequest(decided(v1alpha1.DecisionDenied)), after: ttl, want: step{phase: v1alpha1.PhaseDenied},
 		},
 		"one yes is not two": {
 			request: newRequest(decided(v1alpha1.DecisionApproved), func(r *v1alpha1.ApprovalRequest) { r.Spec.RequiredApprovals = 2 }),

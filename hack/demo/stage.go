@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -215,8 +216,8 @@ func (s *stage) later(clear func() error) { s.clearing = append(s.clearing, clea
 // clear ends everything.
 func (s *stage) clear() error {
 	var errs []error
-	for i := len(s.clearing) - 1; i >= 0; i-- {
-		errs = append(errs, s.clearing[i]())
+	for _, end := range slices.Backward(s.clearing) {
+		errs = append(errs, end())
 	}
 	return errors.Join(errs...)
 }

@@ -74,7 +74,6 @@ func maskValue(v strictjson.Value) Masked {
 type part struct {
 	key, value strictjson.Value
 	text       []byte
-	dropped    bool
 }
 
 // appendMembers renders the arguments. If they do not fit, the largest members give way to marks first, so that small

@@ -95,8 +95,10 @@ func truthy(words []string, v strictjson.Value) bool {
 		case "true", "yes", "y", "t", "1", "on", "all", "always", "enabled", "enable", "force", "forced", "full":
 			return true
 		}
+		return false
+	default:
+		return false
 	}
-	return false
 }
 
 // isFilter tells whether a key says what to select.
@@ -187,8 +189,8 @@ func isRoot(text string) bool {
 		return true // a drive
 	}
 	text, _ = strings.CutPrefix(text, "file://")
-	switch cleaned := path.Clean(strings.TrimRight(strings.ReplaceAll(text, `\`, "/"), "*")); {
-	case cleaned == "/" || cleaned == "." || cleaned == "..":
+	switch cleaned := path.Clean(strings.TrimRight(strings.ReplaceAll(text, `\`, "/"), "*")); cleaned {
+	case "/", ".", "..":
 		return true
 	default:
 		return strings.HasPrefix(cleaned, "../") && strings.Trim(cleaned, "./") == ""

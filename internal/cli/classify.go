@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -32,11 +33,7 @@ type GoalsNotMetError struct {
 
 // Error gives the goals in one line each.
 func (e *GoalsNotMetError) Error() string {
-	text := "goals not met:"
-	for _, missed := range e.Missed {
-		text += "\n  " + missed
-	}
-	return text
+	return "goals not met:\n  " + strings.Join(e.Missed, "\n  ")
 }
 
 // ExitCode is what the process ends with.
@@ -151,7 +148,7 @@ func (o *classifyOptions) read(path string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer file.Close()
+		defer file.Close() //nolint:errcheck // it was only read
 		source = file
 	}
 	data, err := io.ReadAll(io.LimitReader(source, maxListFile+1))

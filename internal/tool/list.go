@@ -141,8 +141,7 @@ var protocolMembers = []string{
 
 // syntaxOffset returns the byte at which decoding stopped.
 func syntaxOffset(err error, decoder *json.Decoder) int64 {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return max(syntax.Offset-1, 0)
 	}
 	return decoder.InputOffset()

@@ -70,7 +70,7 @@ func (s *Splitter) last() (Event, error) {
 	if len(s.buf) == 0 {
 		return Event{}, s.err
 	}
-	if s.err != io.EOF {
+	if !errors.Is(s.err, io.EOF) {
 		// The source broke: what is left of a block goes to nobody.
 		return Event{}, s.err
 	}
