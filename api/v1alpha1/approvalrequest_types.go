@@ -257,7 +257,7 @@ type ApprovalRequestStatus struct {
 	// +optional
 	Cancellation *Cancellation `json:"cancellation,omitempty"`
 
-	// conditions: Accounted (the request is counted in the server's records).
+	// conditions has Accounted (the request is counted in the server's records).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

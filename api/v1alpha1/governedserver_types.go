@@ -238,7 +238,7 @@ type AutonomySpec struct {
 
 // GovernedServerStatus is what the manager knows of the server. Only the manager writes it.
 type GovernedServerStatus struct {
-	// conditions: Ready (sums up the others), Reachable (the last listing succeeded), Classified (every listed
+	// conditions are Ready (sums up the others), Reachable (the last listing succeeded), Classified (every listed
 	// tool has a tier), PolicyAccepted (every ToolPolicy that targets the server is valid). All are good when
 	// True.
 	// +optional

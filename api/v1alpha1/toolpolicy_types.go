@@ -106,7 +106,7 @@ type AutonomyRule struct {
 
 // ToolPolicyStatus says what of the policy is in force. Only the manager writes it.
 type ToolPolicyStatus struct {
-	// conditions: Accepted (the policy can be used as it is written) and Effective (all of it is in force).
+	// conditions are Accepted (the policy can be used as it is written) and Effective (all of it is in force).
 	// +optional
 	// +listType=map
 	// +listMapKey=type
