@@ -119,12 +119,16 @@ func Bound(s v1alpha1.ApprovalRequestSpec) v1alpha1.ApprovalRequestSpec {
 	}
 }
 
-// Stricter tells whether the policy now asks for more than it did when the request was made.
+// Stricter tells whether the policy now asks for more than it did when the request was made. Who may approve what cannot
+// be undone was asked for more than approve.
 func Stricter(now, then v1alpha1.ApprovalRequestSpec) bool {
 	if now.Tier.StricterThan(then.Tier) || now.RequiredApprovals > then.RequiredApprovals {
 		return true
 	}
-	return slices.ContainsFunc(now.ApproveVerbs, func(verb string) bool { return !slices.Contains(then.ApproveVerbs, verb) })
+	return slices.ContainsFunc(now.ApproveVerbs, func(verb string) bool {
+		covered := verb == v1alpha1.VerbApprove && slices.Contains(then.ApproveVerbs, v1alpha1.VerbApproveIrreversible)
+		return !covered && !slices.Contains(then.ApproveVerbs, verb)
+	})
 }
 
 // Outdated tells whether an open request was made for another definition of the tool, or another endpoint, than the

@@ -154,6 +154,14 @@ func TestSameComparesWhatGivesTheActionItsMeaning(t *testing.T) {
 func TestStricter(t *testing.T) {
 	t.Parallel()
 	then := asked(1, "").Spec
+	irreversible := asked(1, "").Spec
+	irreversible.Tier, irreversible.ApproveVerbs = v1alpha1.TierIrreversible, []string{v1alpha1.VerbApproveIrreversible}
+	if Stricter(then, irreversible) {
+		t.Error("a looser tier calls for its own verb, although a stricter one was asked for")
+	}
+	if !Stricter(irreversible, then) {
+		t.Error("a stricter tier is content with the verb of a looser one")
+	}
 	for name, tc := range map[string]struct {
 		edit func(*v1alpha1.ApprovalRequestSpec)
 		want bool

@@ -495,16 +495,40 @@ func TestACallGoesOnlyToTheEndpointItWasJudgedFor(t *testing.T) {
 	r := newRig(t)
 	r.promote()
 	body := r.approved("delete_account")
-	r.server.upstream.Load().digest = "sha256:another" // the snapshot still speaks of the old one
-	for _, call := range []string{toolCall("get_invoice", `{}`), toolCall("update_invoice", `{}`), body} {
-		if got := r.post(call); got.status != http.StatusBadGateway {
-			t.Errorf("%s: HTTP %d %s", call, got.status, got.body)
+	old := r.server.Snapshot().EndpointDigest
+	r.server.upstream.Store(r.dialled("sha256:another")) // the snapshot still speaks of the old one
+	if got := r.post(toolCall("get_invoice", `{}`)); got.status != http.StatusBadGateway {
+		t.Errorf("a read: HTTP %d %s", got.status, got.body)
+	}
+	for _, call := range []string{toolCall("update_invoice", `{}`), body} {
+		if got := r.post(call); got.code() != "DefinitionUnavailable" {
+			t.Errorf("%s: %s", call, got.body)
 		}
+	}
+	if request := r.request(); request.CurrentPhase() != v1alpha1.PhaseApproved {
+		t.Errorf("the approved request is %s", request.CurrentPhase())
+	}
+	r.server.upstream.Store(r.dialled(old))
+	r.updates = func(o *v1alpha1.ApprovalRequest, update func() error) error {
+		if o.Status.Phase == v1alpha1.PhaseExecuting {
+			r.server.upstream.Store(r.dialled("sha256:another"))
+		}
+		return update()
+	}
+	if got := r.post(body); got.status != http.StatusBadGateway {
+		t.Errorf("moved while the claim was written: HTTP %d %s", got.status, got.body)
 	}
 	if request := r.request(); request.CurrentPhase() != v1alpha1.PhaseFailed {
 		t.Errorf("the approved request is %s", request.CurrentPhase())
 	}
 	r.nothingSent()
+}
+
+// dialled returns the rig's upstream as that of another endpoint.
+func (r *rig) dialled(digest string) *dialled {
+	next := *r.server.upstream.Load()
+	next.digest = digest
+	return &next
 }
 
 func TestARevocationCountsWhileTheReceiptIsWritten(t *testing.T) {

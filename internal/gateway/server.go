@@ -154,12 +154,12 @@ const (
 // what was classified, at most every listEvery. The listing is shared by all calls that wait for one, and does not end
 // with the call that began it.
 func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.Descriptor, error) {
+	up, snap := s.upstream.Load(), s.Snapshot()
+	if up == nil || snap == nil || up.digest != snap.EndpointDigest {
+		return tool.Descriptor{}, errNotDefined // what is dialled is not what is governed, for a moment
+	}
 	if d, ok := s.defined(name); ok {
 		return d, nil
-	}
-	up := s.upstream.Load()
-	if up == nil {
-		return tool.Descriptor{}, errNotDefined
 	}
 	listed := s.listing.DoChan(up.digest, func() (any, error) {
 		return nil, s.list(context.WithoutCancel(ctx), up, now)

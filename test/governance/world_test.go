@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -64,11 +66,48 @@ type world struct {
 	upstream  *httptest.Server
 	// intercept, when set, stands between the gateway and the billing server.
 	intercept func(w http.ResponseWriter, r *http.Request, next http.Handler)
+	// pulse, when set, is called while something is waited for.
+	pulse func()
+
+	mu    sync.Mutex
+	calls []reached // guarded by mu
 
 	manager, admin, gateway client.Client
 	gatewayConfig           *rest.Config
 	approver                *rest.Config
 	person                  client.Client
+}
+
+// reached is a tools/call that the server got.
+type reached struct {
+	body, query string
+	header      http.Header
+}
+
+// record notes the calls that reach the server, and hands the request on.
+func (w *world) record(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if bytes.Contains(body, []byte("tools/call")) {
+		w.mu.Lock()
+		w.calls = append(w.calls, reached{string(body), r.URL.RawQuery, r.Header.Clone()})
+		w.mu.Unlock()
+	}
+	next.ServeHTTP(rw, r)
+}
+
+// lastCall returns the last call that the server got.
+func (w *world) lastCall() reached {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.calls) == 0 {
+		w.t.Fatal("no call has reached the server")
+	}
+	return w.calls[len(w.calls)-1]
 }
 
 // newWorld makes the namespace and everything in it but the gateway.
@@ -81,7 +120,7 @@ func newWorld(t *testing.T, edits ...func(*v1alpha1.GovernedServer)) *world {
 			w.intercept(rw, r, handler)
 			return
 		}
-		handler.ServeHTTP(rw, r)
+		w.record(rw, r, handler)
 	}))
 	t.Cleanup(w.upstream.Close)
 	w.admin, w.manager = plane.Client(t, plane.Admin), plane.Client(t, plane.Manager(t))
@@ -249,9 +288,40 @@ type door struct {
 	server   *gateway.Server
 }
 
-// openDoor starts a gateway and waits until it has what it needs.
-func (w *world) openDoor(name string) *door {
+// doorOption changes how a gateway is started.
+type doorOption func(*doorParts)
+
+type doorParts struct {
+	clock clock.WithTicker
+	api   *rest.Config
+}
+
+// withClock gives the gateway a clock that stands still but while something is waited for.
+func withClock(c *testclock.FakeClock) doorOption {
+	return func(p *doorParts) { p.clock = c }
+}
+
+// throughAPI has everything between the gateway and the Kubernetes API pass something.
+func throughAPI(wrap func(http.RoundTripper) http.RoundTripper) doorOption {
+	return func(p *doorParts) {
+		p.api = rest.CopyConfig(p.api)
+		p.api.Wrap(wrap)
+	}
+}
+
+// openDoor starts a gateway and waits until it has what it needs, and reads pass.
+func (w *world) openDoor(name string, options ...doorOption) *door {
 	w.t.Helper()
+	return w.open(name, func(d *door) error { return wantServerAnswer(d.call("get_invoice", `{"invoiceId":"probe"}`)) }, options...)
+}
+
+// open starts a gateway and waits until it has what it needs.
+func (w *world) open(name string, ready func(*door) error, options ...doorOption) *door {
+	w.t.Helper()
+	parts := doorParts{clock: clock.RealClock{}, api: w.gatewayConfig}
+	for _, option := range options {
+		option(&parts)
+	}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		w.t.Fatal(err)
@@ -261,23 +331,23 @@ func (w *world) openDoor(name string) *door {
 	}
 	key := types.NamespacedName{Namespace: w.namespace, Name: "billing"}
 	d := &door{w: w, name: name, path: filepath.Join(w.t.TempDir(), name+".jsonl")}
-	d.server = &gateway.Server{Key: key, Clock: clock.RealClock{}, List: list}
+	d.server = &gateway.Server{Key: key, Clock: parts.clock, List: list}
 	servers := map[types.NamespacedName]*gateway.Server{key: d.server}
-	cache, err := gateway.NewCache(w.gatewayConfig, scheme, servers)
+	cache, err := gateway.NewCache(parts.api, scheme, servers)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if d.receipts, err = receipt.Open(receipt.Options{Path: d.path, Gateway: name, Now: time.Now}); err != nil {
 		w.t.Fatal(err)
 	}
-	live := w.gateway
+	live := plane.Client(w.t, parts.api)
 	g := &gateway.Gateway{
 		Servers: servers, Requester: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"},
-		Approvals: &approval.Store{Client: live, Clock: clock.RealClock{}, Gateway: name, NewClaim: uuid.NewString},
-		Receipts:  d.receipts, Clock: clock.RealClock{}, NewID: uuid.NewString, Loopback: true,
+		Approvals: &approval.Store{Client: live, Clock: parts.clock, Gateway: name, NewClaim: uuid.NewString},
+		Receipts:  d.receipts, Clock: parts.clock, NewID: uuid.NewString, Loopback: true,
 		Metrics: gateway.NewMetrics(prometheus.NewRegistry()), MaxStaleness: 5 * time.Minute,
 	}
-	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: clock.RealClock{}, Allow: loopback}
+	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback}
 	stopWatch := w.background("gateway "+name, watcher.Run)
 	front := httptest.NewServer(g)
 	d.url = front.URL + "/mcp"
@@ -292,12 +362,7 @@ func (w *world) openDoor(name string) *door {
 	w.t.Cleanup(d.stop)
 	w.eventually("gateway ready", g.Ready)
 	w.eventually("a session opens", d.initialize)
-	w.eventually("a read passes", func() error {
-		if got := d.call("get_invoice", `{"invoiceId":"probe"}`); got.isError() {
-			return fmt.Errorf("%s", got.raw)
-		}
-		return nil
-	})
+	w.eventually("calls pass", func() error { return ready(d) })
 	return d
 }
 
@@ -478,6 +543,9 @@ func (w *world) eventually(what string, check func() error) {
 		err := check()
 		if err == nil {
 			return
+		}
+		if w.pulse != nil {
+			w.pulse()
 		}
 		select {
 		case <-deadline.C:
