@@ -289,7 +289,7 @@ type Vote struct {
 
 	// time of the vote.
 	// +required
-	Time metav1.Time `json:"time,omitzero"`
+	Time metav1.Time `json:"time,omitempty,omitzero"`
 
 	// keyID names the key of the signature.
 	// +optional
@@ -392,7 +392,7 @@ type Resolution struct {
 
 	// time of the resolution.
 	// +required
-	Time metav1.Time `json:"time,omitzero"`
+	Time metav1.Time `json:"time,omitempty,omitzero"`
 }
 
 // CancellationReason says why a request can no longer be used.

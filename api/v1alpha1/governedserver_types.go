@@ -364,6 +364,7 @@ type ToolStatus struct {
 
 	// digest is SHA-256 over everything the server says of the tool: what overrides and promotions name.
 	// +required
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=71
 	Digest string `json:"digest,omitempty"`
 }

@@ -128,11 +128,13 @@ type ToolPolicyStatus struct {
 type NotInForce struct {
 	// server is the target that this line speaks of.
 	// +required
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Server string `json:"server,omitempty"`
 
 	// field is the entry, as a path such as spec.autonomy[0].
 	// +required
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	Field string `json:"field,omitempty"`
 
@@ -143,11 +145,13 @@ type NotInForce struct {
 
 	// reason is one word for programs.
 	// +required
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
 
 	// message is one sentence that says why, and what would change it.
 	// +required
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
