@@ -224,6 +224,13 @@ const (
 
 // ApprovalRequestStatus is the fate of the request.
 type ApprovalRequestStatus struct {
+	// conditions has Accounted (the request is counted in the server's records).
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
 	// phase is the state of the request.
 	// +optional
 	// +kubebuilder:default=Pending
@@ -256,13 +263,6 @@ type ApprovalRequestStatus struct {
 	// cancellation says why the request can no longer be used.
 	// +optional
 	Cancellation *Cancellation `json:"cancellation,omitempty"`
-
-	// conditions has Accounted (the request is counted in the server's records).
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	// +kubebuilder:validation:MaxItems=16
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // Vote is what one person said, as the API server authenticated them.

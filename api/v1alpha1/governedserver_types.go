@@ -55,6 +55,7 @@ type GovernedServerSpec struct {
 
 // Endpoint is the address of an MCP server and what the gateway presents to it.
 //
+// +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.service)",message="set exactly one of url and service"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.url) || self.url.startsWith('https://')",message="tls needs a url that starts with https://"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.service) || self.service.scheme == 'https'",message="tls needs the scheme https"
