@@ -47,7 +47,7 @@ generate: ## Generate deep copies.
 	$(CONTROLLER_GEN) object:headerFile=../boilerplate.go.txt paths=../../api/...
 
 .PHONY: manifests
-manifests: ## Generate CRDs and roles, and copy the CRDs into the chart.
+manifests: ## Generate CRDs and the admission policies with one rule a target, and copy the CRDs into the chart.
 	$(CONTROLLER_GEN) crd paths=../../api/... output:crd:dir=../../config/crd/bases
 	go run ./hack/genadmission > config/admission/policies.yaml.new && mv config/admission/policies.yaml.new config/admission/policies.yaml
 	mkdir -p charts/tidewaiter/crds && rm -f charts/tidewaiter/crds/*.yaml && cp config/crd/bases/*.yaml charts/tidewaiter/crds/
@@ -76,7 +76,7 @@ test-oldest: ## Run the tests on the oldest Kubernetes that is supported; needs 
 
 .PHONY: bench
 bench: ## Measure classify, decide, hash, scan, and a call through the gateway beside the same call direct and through a plain proxy.
-	go test -run '^$$' -bench . -benchmem ./internal/... | grep -v -e '^PASS' -e 'no test files'
+	go test -run '^$$' -bench . -benchmem $$(git grep -l '^func Benchmark' -- 'internal/*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: lint
 lint: ## Check style, and the API types against the Kubernetes conventions.

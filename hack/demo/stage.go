@@ -67,7 +67,7 @@ rules:
 - {apiGroups: [tidewaiter.dev], resources: [governedservers/authority], resourceNames: [billing], verbs: [govern, promote, approve, approve-irreversible]}
 - {apiGroups: [tidewaiter.dev], resources: [governedservers, toolpolicies], verbs: [get, list, watch, create, update, patch, delete]}
 - {apiGroups: [tidewaiter.dev], resources: [approvalrequests], verbs: [get, list, watch]}
-- {apiGroups: [tidewaiter.dev], resources: [approvalrequests/status], verbs: [patch, update]}
+- {apiGroups: [tidewaiter.dev], resources: [approvalrequests/status], verbs: [get, patch]}
 - {apiGroups: ["", events.k8s.io], resources: [events], verbs: [get, list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1

@@ -22,8 +22,6 @@ const (
 	irreversibly = v1alpha1.TierIrreversible
 )
 
-func hint(value bool) *bool { return &value }
-
 func TestTool(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -39,7 +37,7 @@ func TestTool(t *testing.T) {
 		"case 28: rotation has effects":                           {tool.Descriptor{Name: "rotate_credentials", Description: "Issue new ones; the old set stops working."}, Options{}, reversibly, v1alpha1.TierSourceName, `"rotate"`},
 		"case 29: cleaning up is for good":                        {tool.Descriptor{Name: "cleanup", Description: "Permanently deletes old records"}, Options{}, irreversibly, v1alpha1.TierSourceName, `"cleanup"`},
 		"case 29: prose does not lower an effect":                 {tool.Descriptor{Name: "archive_records", Description: "Harmless, it only counts"}, Options{}, reversibly, v1alpha1.TierSourceName, `"archive"`},
-		"case 30: neither prose nor a hint lowers":                {tool.Descriptor{Name: "delete_everything", Description: "Only looks", Annotations: tool.Annotations{ReadOnlyHint: hint(true)}}, Options{TrustReadOnlyHint: true}, irreversibly, v1alpha1.TierSourceName, `"delete"`},
+		"case 30: neither prose nor a hint lowers":                {tool.Descriptor{Name: "delete_everything", Description: "Only looks", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{TrustReadOnlyHint: true}, irreversibly, v1alpha1.TierSourceName, `"delete"`},
 		"case 31: no evidence is Reversible":                      {tool.Descriptor{Name: "frobnicate", Description: "Lists things"}, Options{}, reversibly, v1alpha1.TierSourceName, `"frobnicate"`},
 		"case 32: the verb behind a conjunction counts":           {tool.Descriptor{Name: "getAndDelete"}, Options{}, irreversibly, v1alpha1.TierSourceName, `"delete"`},
 		"case 32: a get that may create has effects":              {tool.Descriptor{Name: "fetch_or_create"}, Options{}, reversibly, v1alpha1.TierSourceName, `"create"`},
@@ -76,14 +74,14 @@ func TestTool(t *testing.T) {
 		"prose raises by a strong phrase":                         {tool.Descriptor{Name: "update_guide", Description: "Sets the guide. This can't be undone!"}, Options{}, irreversibly, v1alpha1.TierSourceDescription, `"cant be undone"`},
 		"a phrase that is denied raises nothing":                  {tool.Descriptor{Name: "update_guide", Description: "Sets the guide; not irreversible."}, Options{}, reversibly, v1alpha1.TierSourceName, `"update"`},
 		"a title raises":                                          {tool.Descriptor{Name: "get_guide", Title: "Delete guide"}, Options{}, irreversibly, v1alpha1.TierSourceDescription, `title`},
-		"a hint of writing takes Read away":                       {tool.Descriptor{Name: "get_guide", Annotations: tool.Annotations{ReadOnlyHint: hint(false)}}, Options{}, reversibly, v1alpha1.TierSourceAnnotation, `readOnlyHint`},
-		"hints that are the same everywhere say nothing":          {tool.Descriptor{Name: "get_guide", Annotations: tool.Annotations{ReadOnlyHint: hint(false)}}, Options{UniformAnnotations: true}, read, v1alpha1.TierSourceName, `"get"`},
-		"a destructive hint on an unknown verb":                   {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{DestructiveHint: hint(true)}}, Options{}, irreversibly, v1alpha1.TierSourceAnnotation, `destructiveHint`},
-		"a destructive hint on an update says nothing new":        {tool.Descriptor{Name: "update_guide", Annotations: tool.Annotations{DestructiveHint: hint(true)}}, Options{}, reversibly, v1alpha1.TierSourceName, `"update"`},
-		"a read-only hint alone is no proof":                      {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: hint(true)}}, Options{}, reversibly, v1alpha1.TierSourceName, `"frobnicate"`},
-		"a trusted read-only hint is":                             {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: hint(true)}}, Options{TrustReadOnlyHint: true}, read, v1alpha1.TierSourceAnnotation, `readOnlyHint`},
-		"a trusted hint does not stand against a verb":            {tool.Descriptor{Name: "update_x", Annotations: tool.Annotations{ReadOnlyHint: hint(true)}}, Options{TrustReadOnlyHint: true}, reversibly, v1alpha1.TierSourceName, `"update"`},
-		"a trusted hint that is the same everywhere says nothing": {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: hint(true)}}, Options{TrustReadOnlyHint: true, UniformAnnotations: true}, reversibly, v1alpha1.TierSourceName, `"frobnicate"`},
+		"a hint of writing takes Read away":                       {tool.Descriptor{Name: "get_guide", Annotations: tool.Annotations{ReadOnlyHint: new(false)}}, Options{}, reversibly, v1alpha1.TierSourceAnnotation, `readOnlyHint`},
+		"hints that are the same everywhere say nothing":          {tool.Descriptor{Name: "get_guide", Annotations: tool.Annotations{ReadOnlyHint: new(false)}}, Options{UniformAnnotations: true}, read, v1alpha1.TierSourceName, `"get"`},
+		"a destructive hint on an unknown verb":                   {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{DestructiveHint: new(true)}}, Options{}, irreversibly, v1alpha1.TierSourceAnnotation, `destructiveHint`},
+		"a destructive hint on an update says nothing new":        {tool.Descriptor{Name: "update_guide", Annotations: tool.Annotations{DestructiveHint: new(true)}}, Options{}, reversibly, v1alpha1.TierSourceName, `"update"`},
+		"a read-only hint alone is no proof":                      {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{}, reversibly, v1alpha1.TierSourceName, `"frobnicate"`},
+		"a trusted read-only hint is":                             {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{TrustReadOnlyHint: true}, read, v1alpha1.TierSourceAnnotation, `readOnlyHint`},
+		"a trusted hint does not stand against a verb":            {tool.Descriptor{Name: "update_x", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{TrustReadOnlyHint: true}, reversibly, v1alpha1.TierSourceName, `"update"`},
+		"a trusted hint that is the same everywhere says nothing": {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{TrustReadOnlyHint: true, UniformAnnotations: true}, reversibly, v1alpha1.TierSourceName, `"frobnicate"`},
 		"case 118: a lying name meets the minimum":                {tool.Descriptor{Name: "get_report"}, Options{MinimumTier: reversibly}, reversibly, v1alpha1.TierSourceMinimum, `minimumTier`},
 		"a minimum below the tier changes nothing":                {tool.Descriptor{Name: "delete_report"}, Options{MinimumTier: reversibly}, irreversibly, v1alpha1.TierSourceName, `"delete"`},
 		"a minimum that is no tier is the strictest":              {tool.Descriptor{Name: "get_report"}, Options{MinimumTier: "Never"}, irreversibly, v1alpha1.TierSourceMinimum, `minimumTier`},
@@ -117,7 +115,7 @@ func TestNamesThatCanBeMistakenProveNothing(t *testing.T) {
 		"get_users\n", "get_\x1b[2Kusers", // control characters
 		"get_\xff", "\u00addelete_x", strings.Repeat("get_", 80),
 	} {
-		got := Tool(tool.Descriptor{Name: name, Annotations: tool.Annotations{ReadOnlyHint: hint(true)}}, trusting)
+		got := Tool(tool.Descriptor{Name: name, Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, trusting)
 		if got.Tier != reversibly || !got.Flagged || got.Source != v1alpha1.TierSourceName {
 			t.Errorf("%q: got %+v, want Reversible and flagged", name, got)
 		}
@@ -145,8 +143,8 @@ func mustBePlain(tb testing.TB, reason string) {
 
 func TestServerFindsWhatItsToolsShare(t *testing.T) {
 	t.Parallel()
-	same := tool.Annotations{ReadOnlyHint: hint(false), DestructiveHint: hint(true)}
-	other := tool.Annotations{ReadOnlyHint: hint(true)}
+	same := tool.Annotations{ReadOnlyHint: new(false), DestructiveHint: new(true)}
+	other := tool.Annotations{ReadOnlyHint: new(true)}
 	cases := map[string]struct {
 		tools []tool.Descriptor
 		want  []v1alpha1.Tier
