@@ -82,7 +82,7 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 func (e *execution) overtaken() *notice {
 	now, ok := e.judge()
 	switch {
-	case e.request.Context().Err() != nil:
+	case e.clientGone():
 		return &notice{code: "ClientGone", text: "the client has gone; nothing was executed."}
 	case !ok:
 		return serverGone()
@@ -126,8 +126,10 @@ func (e *execution) end(answer func()) {
 	if !e.recordPromptly() {
 		e.reply.last()
 	}
-	answer()
-	e.reply.flush()
+	e.reply.within(func() error {
+		answer()
+		return nil
+	})
 	e.record()
 }
 

@@ -160,11 +160,11 @@ func TestACallThatLeftIsFollowedToItsEndWithoutItsClient(t *testing.T) {
 			}
 			answerWith(kind, text)(w, rq)
 		})
+		r.watchClient()
 		conn, err := net.Dial("tcp", r.front.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.watchClient()
 		_, err = conn.Write([]byte("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " + jsonLength(body) + "\r\n\r\n" + body))
 		if err != nil {
 			t.Fatal(err)
@@ -176,6 +176,28 @@ func TestACallThatLeftIsFollowedToItsEndWithoutItsClient(t *testing.T) {
 		r.until("the outcome is recorded", func() bool { return r.request().CurrentPhase() == v1alpha1.PhaseSucceeded })
 		r.ran(body)
 	}
+}
+
+func TestAClientThatReadsNothingDoesNotHideWhatBecameOfItsCall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	body := r.approved("update_invoice")
+	progress := `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"` + strings.Repeat("x", 1<<20) + "\"}}\n\n"
+	r.upstream.answers(answerWith("text/event-stream", strings.Repeat(progress, 8)+"data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n"))
+	conn, err := net.Dial("tcp", r.front.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // a test
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.Write([]byte("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " + jsonLength(body) + "\r\n\r\n" + body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.until("the outcome is recorded", func() bool { return r.request().CurrentPhase() == v1alpha1.PhaseSucceeded })
+	r.ran(body)
 }
 
 func jsonLength(body string) string {

@@ -44,7 +44,7 @@ type gated struct {
 func (c *call) gate() {
 	g := &gated{call: c}
 	for {
-		if c.request.Context().Err() != nil {
+		if c.clientGone() {
 			return // the agent has gone: nothing may run for it any more
 		}
 		changed := c.server.Changed()
@@ -82,6 +82,9 @@ func (c *call) gate() {
 		}
 	}
 }
+
+// clientGone tells that nobody waits for the answer any more.
+func (c *call) clientGone() bool { return c.reply.gone || c.request.Context().Err() != nil }
 
 func hold(server *v1alpha1.GovernedServer) time.Duration {
 	if server.Spec.Approvals.Hold == nil {
@@ -283,7 +286,7 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 			text: "this approval was already used for a call. Nothing was executed now; tell the people who run this server."})
 		return true
 	}
-	if g.request.Context().Err() != nil {
+	if g.clientGone() {
 		return true
 	}
 	ctx, cancel := g.detached(2 * apiTimeout)

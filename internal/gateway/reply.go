@@ -4,8 +4,10 @@
 package gateway
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -75,17 +77,30 @@ func (p *reply) raw(bytes []byte) bool {
 	if p.gone {
 		return false
 	}
-	if _, err := p.w.Write(bytes); err != nil {
-		p.gone = true
-		return false
-	}
-	http.NewResponseController(p.w).Flush() //nolint:errcheck // a writer that cannot flush still gets the bytes
-	return true
+	p.within(func() error {
+		_, err := p.w.Write(bytes)
+		return err
+	})
+	return !p.gone
 }
 
-// flush sends what was written while the call goes on, to record what became of it.
-func (p *reply) flush() {
-	http.NewResponseController(p.w).Flush() //nolint:errcheck // a writer that cannot flush sends it later
+// stalled is how long a client of a call with effects may read nothing of what it is sent. Then it counts as gone: what
+// becomes of the call must not depend on whether somebody reads.
+const stalled = 10 * time.Second
+
+// within writes and flushes, for as long as a client may stall.
+func (p *reply) within(write func() error) {
+	conn := http.NewResponseController(p.w)
+	// A writer without deadlines, or that cannot flush, still gets the bytes.
+	bounded := conn.SetWriteDeadline(time.Now().Add(stalled)) == nil //nolint:forbidigo // a deadline of the operating system
+	err := write()
+	if flushed := conn.Flush(); err == nil && !errors.Is(flushed, http.ErrNotSupported) {
+		err = flushed
+	}
+	p.gone = p.gone || err != nil
+	if bounded && err == nil {
+		conn.SetWriteDeadline(time.Time{}) //nolint:errcheck // it was set just now
+	}
 }
 
 // last tells the client not to send its next request on this connection: it would wait for the end of this call.

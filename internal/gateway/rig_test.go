@@ -377,7 +377,7 @@ func (r *rig) later(ctx context.Context, body string, headers ...string) <-chan 
 // until polls for what other goroutines do.
 func (r *rig) until(what string, done func() bool) {
 	r.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(45 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
