@@ -59,6 +59,7 @@ func Next(same []*v1alpha1.ApprovalRequest, now time.Time) (step Step, request *
 		}
 		// The manager is about to write Expired; until it does, the caller learns it from here.
 		return Refuse, latest, 0
+	default:
 	}
 	return Ask, latest, attempt
 }

@@ -29,7 +29,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(fmt.Sprintf("concurrency-%d", concurrency), func(b *testing.B) {
 			r := newRig(b)
 			quiet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, rq *http.Request) {
-				io.Copy(io.Discard, rq.Body) //nolint:errcheck // a benchmark
+				io.Copy(io.Discard, rq.Body)
 				answerWith("application/json", `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)(w, rq)
 			}))
 			b.Cleanup(quiet.Close)
@@ -92,7 +92,7 @@ func round(b *testing.B, agents http.RoundTripper, to string, concurrency int, t
 }
 
 func send(agents http.RoundTripper, to, body string) error {
-	req, err := http.NewRequest(http.MethodPost, to+"/mcp", strings.NewReader(body)) //nolint:noctx // bounded by the benchmark
+	req, err := http.NewRequest(http.MethodPost, to+"/mcp", strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func send(agents http.RoundTripper, to, body string) error {
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // a benchmark
+	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("HTTP %d: %w", resp.StatusCode, err)
 	}

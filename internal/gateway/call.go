@@ -57,7 +57,7 @@ func (c *call) serve() {
 		return
 	}
 	if j.decision.Effect == policy.Deny {
-		c.withdraw(j, nil)
+		c.withdraw(c.request.Context(), j, nil)
 		c.refuse(j, nil, denial(j.decision))
 		return
 	}

@@ -170,7 +170,7 @@ func TestACallThatLeftIsFollowedToItsEndWithoutItsClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-arrived
-		conn.Close() //nolint:errcheck // the client goes
+		conn.Close()
 		r.until("the gateway sees that the client has gone", r.gone.Load)
 		close(answer)
 		r.until("the outcome is recorded", func() bool { return r.request().CurrentPhase() == v1alpha1.PhaseSucceeded })
@@ -188,7 +188,7 @@ func TestAClientThatReadsNothingDoesNotHideWhatBecameOfItsCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // a test
+	defer conn.Close()
 	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestAClientThatReadsNothingDoesNotHideWhatBecameOfItsCall(t *testing.T) {
 }
 
 func jsonLength(body string) string {
-	text, _ := json.Marshal(len(body)) //nolint:errcheck // a number
+	text, _ := json.Marshal(len(body))
 	return string(text)
 }
 

@@ -54,7 +54,7 @@ func (c *call) gate() {
 			return
 		}
 		if g.decision.Effect == policy.Deny {
-			c.withdraw(g.judged, g.known)
+			c.withdraw(c.request.Context(), g.judged, g.known)
 			c.refuse(g.judged, g.known, denial(g.decision))
 			return
 		}
@@ -226,7 +226,7 @@ func (g *gated) cancelOutdated(ctx context.Context) {
 
 // withdraw ends the open requests of a call that is denied now, so that a yes to one of them is void for good; known may
 // be one that the snapshot does not show yet, or nil. A gateway that has only lost touch ends none.
-func (c *call) withdraw(j judged, known *v1alpha1.ApprovalRequest) {
+func (c *call) withdraw(ctx context.Context, j judged, known *v1alpha1.ApprovalRequest) {
 	if j.decision.Reason == policy.ReasonPolicyStale {
 		return
 	}
@@ -240,7 +240,7 @@ func (c *call) withdraw(j judged, known *v1alpha1.ApprovalRequest) {
 			return err != nil || r.Spec.Arguments != shown.Text || r.Spec.Requester.Username != c.Requester.Username
 		})...)
 	}
-	ctx, cancel := c.detached(apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	for _, r := range open {
 		reason := v1alpha1.CancelPolicyChanged

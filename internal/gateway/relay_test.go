@@ -244,8 +244,8 @@ func TestAStreamIsPassedEventByEvent(t *testing.T) {
 	r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for event := range next {
-			io.WriteString(w, event)              //nolint:errcheck // a test
-			http.NewResponseController(w).Flush() //nolint:errcheck // a test
+			io.WriteString(w, event)
+			http.NewResponseController(w).Flush()
 		}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -263,7 +263,7 @@ func TestAStreamIsPassedEventByEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // a test
+	defer resp.Body.Close()
 	lines := bufio.NewReader(resp.Body)
 	<-sentFirst
 	for _, event := range []string{"data: 1\n\n", "data: 2\n\n", ": alive\n\n"} {

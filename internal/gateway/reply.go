@@ -72,16 +72,15 @@ func (p *reply) event(message []byte) {
 	p.raw(append(append([]byte("event: message\ndata: "), oneLine(message)...), "\n\n"...))
 }
 
-// raw sends bytes on the committed stream and tells whether the client still listens.
-func (p *reply) raw(bytes []byte) bool {
+// raw sends bytes on the committed stream, as long as the client listens.
+func (p *reply) raw(bytes []byte) {
 	if p.gone {
-		return false
+		return
 	}
 	p.within(func() error {
 		_, err := p.w.Write(bytes)
 		return err
 	})
-	return !p.gone
 }
 
 // stalled is how long a client of a call with effects may read nothing of what it is sent. Then it counts as gone: what

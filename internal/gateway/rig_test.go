@@ -99,7 +99,7 @@ func newRig(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { writer.Close() }) //nolint:errcheck // the test may have closed it
+	t.Cleanup(func() { writer.Close() })
 	r.gateway = &Gateway{
 		Servers: map[types.NamespacedName]*Server{billing: r.server}, Requester: v1alpha1.Requester{Username: agent},
 		Approvals: &approval.Store{Client: r.api, Clock: r.clock, Gateway: "gw", NewClaim: r.newID},
@@ -362,7 +362,7 @@ func read(resp *http.Response, err error) got {
 	if err != nil {
 		return got{err: err}
 	}
-	defer resp.Body.Close() //nolint:errcheck // a test
+	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	return got{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
 }
@@ -466,7 +466,7 @@ func answerStatus(status int, contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		w.WriteHeader(status)
-		io.WriteString(w, body) //nolint:errcheck // a test
+		io.WriteString(w, body)
 	}
 }
 
@@ -474,7 +474,7 @@ func answerStatus(status int, contentType, body string) http.HandlerFunc {
 func cutOff(contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answerWith(contentType, body)(w, r)
-		http.NewResponseController(w).Flush() //nolint:errcheck // a test
+		http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
 }

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,10 +52,7 @@ func TestHoldsSeesEveryChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		states := []map[types.UID]uint64{{}}
 		for version := uint64(1); version <= 12; version++ {
-			next := map[types.UID]uint64{}
-			for uid, v := range states[len(states)-1] {
-				next[uid] = v
-			}
+			next := maps.Clone(states[len(states)-1])
 			uid := types.UID(fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "uid")))
 			if _, there := next[uid]; there && rapid.Bool().Draw(t, "deletes") {
 				delete(next, uid)
@@ -69,23 +67,11 @@ func TestHoldsSeesEveryChange(t *testing.T) {
 			live.Items = append(live.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: fmt.Sprint(version)}})
 		}
 		got := holds(states[cachedAt], live)
-		if cachedAt < listedAt && got && !equal(states[cachedAt], states[listedAt]) {
+		if cachedAt < listedAt && got && !maps.Equal(states[cachedAt], states[listedAt]) {
 			t.Fatalf("the cache stands at %d, the list at %d, and they differ: not noticed", cachedAt, listedAt)
 		}
 		if cachedAt == listedAt && !got {
 			t.Fatalf("the cache is as new as the list, and is called behind")
 		}
 	})
-}
-
-func equal(a, b map[types.UID]uint64) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for uid, version := range a {
-		if b[uid] != version {
-			return false
-		}
-	}
-	return true
 }

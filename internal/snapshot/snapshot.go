@@ -59,6 +59,7 @@ func Build(in Inputs) (*Snapshot, error) {
 			facts.Denied[r.Spec.Tool] = true
 		case v1alpha1.PhaseAmbiguous:
 			facts.Ambiguous[r.Spec.Tool] = true
+		default:
 		}
 		// A denial counts from the moment it is given, not from when the manager has written the phase.
 		if r.Status.Decision == v1alpha1.DecisionDenied {

@@ -569,7 +569,7 @@ func TestAClaimWhoseAnswerIsLost(t *testing.T) {
 		{func(r *http.Request, next http.RoundTripper) (*http.Response, error) { // won, but nobody hears of it
 			resp, err := next.RoundTrip(r)
 			if err == nil {
-				resp.Body.Close() //nolint:errcheck // lost
+				resp.Body.Close()
 			}
 			return nil, errors.New("connection reset by peer")
 		}, "", 1},

@@ -115,11 +115,7 @@ func TestTwoGatewaysEightCallsOneExecution(t *testing.T) {
 	var calls sync.WaitGroup
 	answers := make(chan answer, 8)
 	for i := range 8 {
-		calls.Add(1)
-		go func() {
-			defer calls.Done()
-			answers <- doors[i%2].call("delete_account", `{"accountId":"acc_1"}`)
-		}()
+		calls.Go(func() { answers <- doors[i%2].call("delete_account", `{"accountId":"acc_1"}`) })
 	}
 	r := w.theRequest(v1alpha1.PhasePending)
 	w.decide(r.Name, v1alpha1.DecisionApproved)
