@@ -34,11 +34,11 @@ func TestDefaultsOfAServerAreReadBack(t *testing.T) {
 		return map[string]any{
 			"endpoint":       endpoint,
 			"mode":           "Enforce",
-			"discovery":      map[string]any{"interval": "10m", "timeout": "30s"},
+			"discovery":      map[string]any{"interval": "10m0s", "timeout": "30s"},
 			"classification": map[string]any{"trustReadOnlyHint": false, "minimumTier": "Read"},
-			"approvals":      map[string]any{"hold": "45s", "ttl": "1h", "maxPending": int64(20)},
+			"approvals":      map[string]any{"hold": "45s", "ttl": "1h0m0s", "maxPending": int64(20)},
 			"autonomy":       map[string]any{"cleanApprovals": int64(3)},
-			"callTimeout":    "5m",
+			"callTimeout":    "5m0s",
 		}
 	}
 	url := map[string]any{"url": "https://mcp.example.com"}
@@ -62,7 +62,7 @@ func TestDefaultsOfAServerAreReadBack(t *testing.T) {
 		},
 		"a hold of nothing is kept": {
 			spec: "  endpoint: {url: 'https://mcp.example.com'}\n  approvals: {hold: 0s}",
-			want: with(defaults(url), "approvals", map[string]any{"hold": "0s", "ttl": "1h", "maxPending": int64(20)}),
+			want: with(defaults(url), "approvals", map[string]any{"hold": "0s", "ttl": "1h0m0s", "maxPending": int64(20)}),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
