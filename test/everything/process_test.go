@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds every wait; a loaded machine with two cores needs seconds.
-const patience = 90 * time.Second
+const patience = 60 * time.Second
 
 // command is exec.CommandContext for a program that may have children of its own: they end with it.
 func command(ctx context.Context, program string, args ...string) *exec.Cmd {

@@ -101,7 +101,7 @@ func (s *stage) serve(t *testing.T) {
 	s.passed = newCounter(t, s.direct)
 }
 
-// cast makes the approver, with the rights of the README's sample role and no other.
+// cast makes the approver, with what registering, raising and deciding needs and no other right.
 func (s *stage) cast(t *testing.T) {
 	t.Helper()
 	s.approver = s.plane.User(t, "approver")
