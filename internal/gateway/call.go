@@ -63,7 +63,7 @@ func (c *call) serve() {
 	}
 	reads := j.decision.Effect == policy.Allow && j.decision.Tier == v1alpha1.TierRead
 	if reads && !hasParamHeaders(c.request.Header) {
-		c.passRead(j)
+		c.passRead(c.request.Context(), j)
 		return
 	}
 	definition, err := c.server.define(c.request.Context(), c.message.Call.Name, c.Clock.Now())
@@ -76,7 +76,7 @@ func (c *call) serve() {
 		return
 	}
 	if reads {
-		c.passRead(j)
+		c.passRead(c.request.Context(), j)
 		return
 	}
 	if m := c.message.Call; m.Task || m.InputResponses || m.RequestState {
@@ -97,13 +97,13 @@ func hasParamHeaders(h http.Header) bool {
 }
 
 // passRead lets a Read call through.
-func (c *call) passRead(j judged) {
+func (c *call) passRead(ctx context.Context, j judged) {
 	if _, err := c.Receipts.Append(c.receipt(j, receipt.KindDecision), receipt.Batched); err != nil {
 		c.refuseUnrecorded(j)
 		return
 	}
 	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
-	ctx, cancel := context.WithTimeout(c.request.Context(), j.snap.Server.Spec.CallTimeout.Duration)
+	ctx, cancel := context.WithTimeout(ctx, j.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
 	resp, _, err := c.server.send(ctx, outbound{request: c.request, body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
 	if err != nil {

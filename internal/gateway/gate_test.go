@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
 // nothingSent fails when the server has got anything.
@@ -303,6 +306,49 @@ func TestNothingRunsForAClientThatHasGone(t *testing.T) {
 		t.Errorf("sent again: %s", got.body)
 	}
 	r.ran(body)
+}
+
+func TestNobodyIsAskedAndNothingSpentForAClientThatHasGone(t *testing.T) {
+	t.Parallel()
+	for name, gone := range map[string]bool{"gone": true, "there": false} {
+		r := newRig(t)
+		body := r.approved("update_invoice")
+		other := toolCall("delete_account", `{"n":2}`)
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		make := func(body string) *gated {
+			message, refusal := wire.Parse([]byte(body))
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", nil)
+			c := &call{Gateway: r.gateway, server: r.server, message: message, request: request, id: "id", started: r.clock.Now(), reply: newReply(httptest.NewRecorder(), request, message)}
+			j, _ := c.judge()
+			want, err := c.describe(j, j.snap.Definitions[message.Call.Name])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &gated{call: c, judged: j, want: want}
+		}
+		use, ask := make(body), make(other)
+		if gone {
+			leave()
+		}
+		use.use(r.request())
+		ask.gate()
+		phases := map[v1alpha1.Phase]int{}
+		for _, request := range r.requests() {
+			phases[request.CurrentPhase()]++
+		}
+		want := map[v1alpha1.Phase]int{v1alpha1.PhaseSucceeded: 1, v1alpha1.PhasePending: 1}
+		if gone {
+			want = map[v1alpha1.Phase]int{v1alpha1.PhaseApproved: 1}
+			r.nothingSent()
+		}
+		if !maps.Equal(phases, want) {
+			t.Errorf("%s: requests by phase %v, want %v", name, phases, want)
+		}
+	}
 }
 
 func TestAClientThatGoesWhileTheClaimIsWrittenGetsNothingExecuted(t *testing.T) {

@@ -72,7 +72,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch r.Method {
 	case http.MethodPost:
-		g.servePost(w, r, server)
+		g.servePost(w, r, server) //nolint:contextcheck // what has left is followed to its end without its agent: see detached
 	case http.MethodGet, http.MethodDelete:
 		g.serveStream(w, r, server)
 	default:
