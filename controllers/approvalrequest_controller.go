@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,10 +70,7 @@ func (r *ApprovalRequestReconciler) Reconcile(ctx context.Context, request *v1al
 	}
 	step := nextStep(request, serverExists, r.Clock.Now())
 	if err := r.take(ctx, request, step); err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return ctrl.Result{RequeueAfter: conflictDelay}, nil
-		}
-		return ctrl.Result{}, err
+		return quiet(err)
 	}
 	return ctrl.Result{RequeueAfter: step.wait}, nil
 }
@@ -181,7 +177,7 @@ func nextEnded(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Ti
 	switch {
 	case accounted != nil && accounted.Status == metav1.ConditionTrue:
 		// The counting follows the end, and unlike a resolution its time is the manager's own.
-		end = latest(end, accounted.LastTransitionTime.Time)
+		end = later(end, accounted.LastTransitionTime.Time)
 	case isCounted(request.CurrentPhase()) && serverExists:
 		return step{} // the condition wakes us, or the end of the server
 	}
@@ -203,13 +199,6 @@ func endOf(request *v1alpha1.ApprovalRequest) time.Time {
 	default:
 		return request.ExpiresAt()
 	}
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // isCounted tells whether a phase goes into the records of the server.

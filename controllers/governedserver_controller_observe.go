@@ -49,8 +49,7 @@ func setTools(server *v1alpha1.GovernedServer, f facts) (gaps []string) {
 	status, before := &server.Status, server.Status.Tools
 	if last := f.seen.last; last != nil {
 		status.Tools = slices.Clone(last.tools)
-		status.Server = &v1alpha1.ServerInfo{}
-		*status.Server = last.server
+		status.Server = new(last.server)
 		gaps = slices.Clone(last.gaps)
 	} else {
 		status.Tools = remembered(before)

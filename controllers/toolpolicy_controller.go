@@ -58,10 +58,8 @@ func (r *ToolPolicyReconciler) Reconcile(ctx context.Context, p *v1alpha1.ToolPo
 		return ctrl.Result{}, nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, p, patch); apierrors.IsConflict(err) {
-		return ctrl.Result{}, nil // the newer version is on its way here
-	} else if err != nil {
-		return ctrl.Result{}, fmt.Errorf("save status: %w", client.IgnoreNotFound(err))
+	if err := r.Client.Status().Patch(ctx, p, patch); err != nil {
+		return quiet(fmt.Errorf("save status: %w", err))
 	}
 	return ctrl.Result{}, nil
 }
@@ -136,7 +134,7 @@ func (r *ToolPolicyReconciler) besides(ctx context.Context, changed client.Objec
 func (r *ToolPolicyReconciler) requests(ctx context.Context, namespace string, wanted func(*v1alpha1.ToolPolicy) bool) []reconcile.Request {
 	var all v1alpha1.ToolPolicyList
 	if err := r.Client.List(ctx, &all, client.InNamespace(namespace)); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "policies not woken")
+		ctrl.LoggerFrom(ctx).Error(err, "list policies to wake")
 		return nil
 	}
 	var woken []reconcile.Request
