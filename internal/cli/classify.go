@@ -25,19 +25,12 @@ import (
 // maxListFile is how many bytes of a list of tools, or of labels, are read.
 const maxListFile = 256 << 20
 
-// GoalsNotMetError says which goals of classify --expect the tools did not meet.
-type GoalsNotMetError struct {
-	// Missed has one sentence a goal.
-	Missed []string
-}
+// goalsNotMetError says which goals of classify --expect the tools did not meet, in one sentence each.
+type goalsNotMetError []string
 
-// Error gives the goals in one line each.
-func (e *GoalsNotMetError) Error() string {
-	return "goals not met:\n  " + strings.Join(e.Missed, "\n  ")
+func (e goalsNotMetError) Error() string {
+	return "goals not met:\n  " + strings.Join(e, "\n  ")
 }
-
-// ExitCode is what the process ends with.
-func (e *GoalsNotMetError) ExitCode() int { return 1 }
 
 // classifyOptions are the flags of classify.
 type classifyOptions struct {
@@ -49,8 +42,8 @@ type classifyOptions struct {
 	goals                goals
 }
 
-// NewClassifyCommand returns the verb that tells the tiers of tools without a cluster.
-func NewClassifyCommand(streams genericiooptions.IOStreams) *cobra.Command {
+// newClassifyCommand returns the verb that tells the tiers of tools without a cluster.
+func newClassifyCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	o := &classifyOptions{IOStreams: streams}
 	cmd := &cobra.Command{
 		Use:   "classify -f FILE",
@@ -62,18 +55,18 @@ The file is a tools/list result, the JSON-RPC response around one, an array of t
 one tool a line; a member "server" beside a tool is kept.
 
 With --expect the tiers are compared with those a person gave: JSON lines of server, name,
-tier (read, reversible or irreversible) and confidence (high or low). Only high ones count.`,
+tier (read, reversible or irreversible) and confidence (high or low). Only high ones count.
+
+Exit codes: 0 done, 1 a file cannot be read or a goal is not met, 2 not understood.`,
 		Example: `  # The tools of a server, as its tools/list answered
   kubectl tidewaiter classify -f tools.json
 
   # Fail a build when a labelled effect comes out Read, or the figures fall
   kubectl tidewaiter classify -f tools.jsonl --expect labels.jsonl --min-read 95 --min-irreversible 85 --max-raised 15`,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Args: usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			if err := o.validate(); err != nil {
-				return err
+				return usageError{err}
 			}
 			return o.run()
 		},

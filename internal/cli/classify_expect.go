@@ -174,7 +174,7 @@ func (o *classifyOptions) compare(classified []classifiedTool, labels []label) e
 		return err
 	}
 	if missed := result.missed(o.goals); len(missed) > 0 {
-		return &GoalsNotMetError{Missed: missed}
+		return goalsNotMetError(missed)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
 )
 
 const deskTools = `{"tools":[
@@ -44,8 +45,8 @@ func run(t *testing.T, stdin string, args ...string) (stdout, stderr string, err
 	t.Helper()
 	streams, in, out, errOut := genericiooptions.NewTestIOStreams()
 	in.WriteString(stdin)
-	cmd := NewClassifyCommand(streams)
-	cmd.SetArgs(args)
+	cmd := newProgram("kubectl-tidewaiter", streams, clock.RealClock{})
+	cmd.SetArgs(append([]string{"classify"}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	digests := regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 	return digests.ReplaceAllString(out.String(), "sha256:*"), errOut.String(), err
@@ -153,16 +154,16 @@ func mustMiss(t *testing.T, err error, want ...string) {
 		}
 		return
 	}
-	missed, ok := errors.AsType[*GoalsNotMetError](err)
+	missed, ok := errors.AsType[goalsNotMetError](err)
 	if !ok {
 		t.Errorf("got error %v, want goals not met", err)
 		return
 	}
-	if diff := cmp.Diff(want, missed.Missed); diff != "" {
+	if diff := cmp.Diff(want, []string(missed)); diff != "" {
 		t.Errorf("missed goals (-want +got):\n%s", diff)
 	}
-	if missed.ExitCode() != 1 || !strings.Contains(err.Error(), want[0]) {
-		t.Errorf("exit code %d with %q", missed.ExitCode(), err)
+	if exitCode(err) != 1 || !strings.Contains(err.Error(), want[0]) {
+		t.Errorf("exit code %d with %q", exitCode(err), err)
 	}
 }
 
@@ -203,25 +204,26 @@ func TestClassifySaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	tools := file(t, shopLines)
 	cases := map[string]struct {
-		args []string
-		want string
+		args     []string
+		wantExit int
+		want     string
 	}{
-		"no file":                {nil, "no file is given: name one with -f, or - for standard input"},
-		"an absent file":         {[]string{"-f", filepath.Join(t.TempDir(), "absent")}, "no such file"},
-		"no list":                {[]string{"-f", file(t, "nothing")}, "line 1 (byte 1): not valid JSON"},
-		"an unknown output":      {[]string{"-f", tools, "-o", "yaml"}, `the output "yaml" is neither table nor json`},
-		"an unknown tier":        {[]string{"-f", tools, "--minimum-tier", "read"}, `the minimum tier "read" is none of`},
-		"goals without labels":   {[]string{"-f", tools, "--min-read", "1"}, "need --expect"},
-		"no percentage":          {[]string{"-f", tools, "--expect", file(t, shopLabels), "--max-raised", "101"}, "101 is not a percentage"},
-		"not a number":           {[]string{"-f", tools, "--expect", file(t, shopLabels), "--min-read", "NaN"}, "NaN is not a percentage"},
-		"one input for two":      {[]string{"-f", "-", "--expect", "-"}, "cannot both come from standard input"},
-		"an unknown label":       {[]string{"-f", tools, "--expect", file(t, "\n"+`{"name":"a","tier":"safe"}`)}, `line 2: the tier "safe" is none of`},
-		"an unknown confidence":  {[]string{"-f", tools, "--expect", file(t, `{"name":"a","tier":"read","confidence":"some"}`)}, `the confidence "some" is neither`},
-		"a nameless label":       {[]string{"-f", tools, "--expect", file(t, `{"tier":"read"}`)}, `the label has no "name"`},
-		"labels that are none":   {[]string{"-f", tools, "--expect", file(t, "[")}, "line 1: "},
-		"labels of other tools":  {[]string{"-f", tools, "--expect", file(t, `{"server":"x","name":"y","tier":"read"}`)}, "no label of"},
-		"no labels":              {[]string{"-f", tools, "--expect", file(t, "")}, "no label of"},
-		"an argument besides -f": {[]string{"-f", tools, "more"}, "unknown command"},
+		"no file":                {nil, 2, "no file is given: name one with -f, or - for standard input"},
+		"an absent file":         {[]string{"-f", filepath.Join(t.TempDir(), "absent")}, 1, "no such file"},
+		"no list":                {[]string{"-f", file(t, "nothing")}, 1, "line 1 (byte 1): not valid JSON"},
+		"an unknown output":      {[]string{"-f", tools, "-o", "yaml"}, 2, `the output "yaml" is neither table nor json`},
+		"an unknown tier":        {[]string{"-f", tools, "--minimum-tier", "read"}, 2, `the minimum tier "read" is none of`},
+		"goals without labels":   {[]string{"-f", tools, "--min-read", "1"}, 2, "need --expect"},
+		"no percentage":          {[]string{"-f", tools, "--expect", file(t, shopLabels), "--max-raised", "101"}, 2, "101 is not a percentage"},
+		"not a number":           {[]string{"-f", tools, "--expect", file(t, shopLabels), "--min-read", "NaN"}, 2, "NaN is not a percentage"},
+		"one input for two":      {[]string{"-f", "-", "--expect", "-"}, 2, "cannot both come from standard input"},
+		"an unknown label":       {[]string{"-f", tools, "--expect", file(t, "\n"+`{"name":"a","tier":"safe"}`)}, 1, `line 2: the tier "safe" is none of`},
+		"an unknown confidence":  {[]string{"-f", tools, "--expect", file(t, `{"name":"a","tier":"read","confidence":"some"}`)}, 1, `the confidence "some" is neither`},
+		"a nameless label":       {[]string{"-f", tools, "--expect", file(t, `{"tier":"read"}`)}, 1, `the label has no "name"`},
+		"labels that are none":   {[]string{"-f", tools, "--expect", file(t, "[")}, 1, "line 1: "},
+		"labels of other tools":  {[]string{"-f", tools, "--expect", file(t, `{"server":"x","name":"y","tier":"read"}`)}, 1, "no label of"},
+		"no labels":              {[]string{"-f", tools, "--expect", file(t, "")}, 1, "no label of"},
+		"an argument besides -f": {[]string{"-f", tools, "more"}, 2, "unknown command"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -229,6 +231,9 @@ func TestClassifySaysWhatIsWrong(t *testing.T) {
 			_, _, err := run(t, "", tc.args...)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got error %v, want one with %q", err, tc.want)
+			}
+			if exitCode(err) != tc.wantExit {
+				t.Errorf("exit code %d, want %d", exitCode(err), tc.wantExit)
 			}
 		})
 	}

@@ -22,8 +22,15 @@ const exitUsage = 2
 // usageError is a command line that says nothing, or two things.
 type usageError struct{ error }
 
-// ExitCode is what the process ends with.
-func (usageError) ExitCode() int { return exitUsage }
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return 1
+}
 
 // usage makes wrong arguments a usage error.
 func usage(args cobra.PositionalArgs) cobra.PositionalArgs {
@@ -45,15 +52,9 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 
 func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.IOStreams) int {
 	called, err := cmd.ExecuteContextC(ctx)
+	code := exitCode(err)
 	if err == nil {
-		return 0
-	}
-	code := 1
-	if coded, ok := errors.AsType[interface {
-		error
-		ExitCode() int
-	}](err); ok {
-		code = coded.ExitCode()
+		return code
 	}
 	text := fmt.Sprintf("error: %v\n", err)
 	if code == exitUsage {
@@ -77,7 +78,7 @@ func newProgram(path string, streams genericiooptions.IOStreams, clock clock.Pas
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl deny"}
 	default:
 		cmd = newRootCommand()
-		cmd.AddCommand(newApproveCommand(s), newDenyCommand(s), newResolveCommand(s), NewClassifyCommand(streams))
+		cmd.AddCommand(newApproveCommand(s), newDenyCommand(s), newResolveCommand(s), newClassifyCommand(streams))
 	}
 	s.addFlags(cmd.PersistentFlags())
 	cmd.SetIn(streams.In)

@@ -116,8 +116,8 @@ type patchOperation struct {
 }
 
 // write changes the status of exactly the object that was shown: its UID and its version are part of the patch. If it
-// changed beside that, mayWrite judges the newer version; one with another UID, or another spec, is never written.
-// It returns the object as stored.
+// changed beside that, mayWrite judges the newer version; one with another UID, and so perhaps another
+// spec, is never written.
 func (s *session) write(ctx context.Context, shown *v1alpha1.ApprovalRequest, mayWrite func(*v1alpha1.ApprovalRequest) error, change func(*v1alpha1.ApprovalRequest) []patchOperation) error {
 	current := shown
 	for range maxTries {
@@ -131,8 +131,7 @@ func (s *session) write(ctx context.Context, shown *v1alpha1.ApprovalRequest, ma
 		if err != nil {
 			return fmt.Errorf("encode patch: %w", err)
 		}
-		target := current.DeepCopy()
-		err = s.client.Status().Patch(ctx, target, client.RawPatch(types.JSONPatchType, patch))
+		err = s.client.Status().Patch(ctx, current.DeepCopy(), client.RawPatch(types.JSONPatchType, patch))
 		if err == nil {
 			return nil
 		}
