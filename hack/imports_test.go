@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"internal/approval":   {"api/v1alpha1", "internal/fixture"},
 	"internal/classify":   {"api/v1alpha1", "internal/tool"},
 	"internal/action":     {"api/v1alpha1", "internal/tool", "internal/strictjson"},
-	"internal/snapshot":   {"api/v1alpha1", "internal/policy", "internal/tool"},
+	"internal/snapshot":   {"api/v1alpha1", "internal/policy", "internal/tool", "internal/fixture"},
 	"internal/discovery":  {"internal/tool", "internal/netguard"},
 	"internal/endpoint":   {"api/v1alpha1", "internal/netguard", "internal/fixture"},
 	"internal/gateway": {
