@@ -819,6 +819,30 @@ func TestPendingRequestsAreBounded(t *testing.T) {
 	}
 }
 
+func TestARequestThatIsBeingOpenedCountsAsPending(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.edit(func() { r.governed.Spec.Approvals.MaxPending = 1 })
+	opening, open := make(chan struct{}), make(chan struct{})
+	r.creates = func(_ *v1alpha1.ApprovalRequest, create func() error) error {
+		close(opening)
+		<-open
+		return create() // the watch does not show it yet
+	}
+	first := r.later(t.Context(), toolCall("update_invoice", `{"n":1}`))
+	<-opening
+	if got := r.post(toolCall("update_invoice", `{"n":2}`)); got.code() != "TooManyPending" {
+		t.Errorf("while the first is being opened: %s", got.body)
+	}
+	close(open)
+	if got := <-first; got.code() != codePending {
+		t.Errorf("the first: %s", got.body)
+	}
+	if got := r.post(toolCall("update_invoice", `{"n":3}`)); got.code() != "TooManyPending" {
+		t.Errorf("before the watch shows the first: %s", got.body)
+	}
+}
+
 func TestForgedRequestsAreNotUsed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
