@@ -34,11 +34,3 @@ func (t Tier) rank() int {
 
 // StricterThan tells whether t asks for more care than other.
 func (t Tier) StricterThan(other Tier) bool { return t.rank() > other.rank() }
-
-// StrictestTier returns the stricter of a and b, a when they are equally strict.
-func StrictestTier(a, b Tier) Tier {
-	if b.StricterThan(a) {
-		return b
-	}
-	return a
-}

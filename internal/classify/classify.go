@@ -13,9 +13,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
-// maxName is the longest name, in bytes, that counts as evidence.
-const maxName = 256
-
 // maxReason is the longest reason, in bytes: what status.tools[].reason holds.
 const maxReason = 512
 
@@ -25,45 +22,46 @@ type Verdict struct {
 	Source v1alpha1.TierSource
 	// Reason is one sentence that a person can check: which word, which field.
 	Reason string
-	// Flagged is set on a name that can be mistaken for another, and so proves nothing.
-	Flagged bool
+	// flagged is set on a name that can be mistaken for another, and so proves nothing.
+	flagged bool
 }
 
-// Options say what a team decided for a server, and what is known of its other tools.
+// Options say what a team decided for a server.
 type Options struct {
 	// TrustReadOnlyHint lets readOnlyHint stand for the proof that a name lacks,
 	// never against a verb with effects in it.
 	TrustReadOnlyHint bool
 	// MinimumTier is the least any tool gets; empty is no minimum.
 	MinimumTier v1alpha1.Tier
-	// UniformAnnotations is set when the server says the same of every tool, and so nothing of one.
-	UniformAnnotations bool
-	// Prefix is the first word that the names of the server's tools share, in lower case; empty if none.
-	Prefix string
+
+	// uniformHints is set when the server says the same of every tool, and so nothing of one.
+	uniformHints bool
+	// prefix is the first word that the names of the server's tools share, in lower case; empty if none.
+	prefix string
 }
 
 // Server classifies all tools of one server, in their order, after finding out
 // what their annotations and their names have in common.
 func Server(tools []tool.Descriptor, opts Options) []Verdict {
-	opts.UniformAnnotations = uniform(tools)
-	opts.Prefix = sharedPrefix(tools)
+	opts.uniformHints = uniform(tools)
+	opts.prefix = sharedPrefix(tools)
 	verdicts := make([]Verdict, len(tools))
 	for i, d := range tools {
-		verdicts[i] = Tool(d, opts)
+		verdicts[i] = verdictOn(d, opts)
 	}
 	return verdicts
 }
 
-// Tool classifies one tool: the name decides, everything else can only raise
+// verdictOn classifies one tool: the name decides, everything else can only raise
 // what it decided, save a read-only hint that the team trusts.
-func Tool(d tool.Descriptor, opts Options) Verdict {
-	verdict, shown := byName(d.Name, opts.Prefix)
-	if opts.TrustReadOnlyHint && !opts.UniformAnnotations && !verdict.Flagged && shown.word == "" && isTrue(d.Annotations.ReadOnlyHint) {
+func verdictOn(d tool.Descriptor, opts Options) Verdict {
+	verdict, shown := byName(d.Name, opts.prefix)
+	if opts.TrustReadOnlyHint && !opts.uniformHints && !verdict.flagged && shown.word == "" && isTrue(d.Annotations.ReadOnlyHint) {
 		verdict = Verdict{Tier: v1alpha1.TierRead, Source: v1alpha1.TierSourceAnnotation, Reason: "The trusted annotation readOnlyHint is true, and no word of the name has effects"}
 	}
 	verdict = verdict.raisedBy(byDescription(d, shown))
 	verdict = verdict.raisedBy(bySchema(d.InputSchema, shown))
-	if !opts.UniformAnnotations {
+	if !opts.uniformHints {
 		verdict = verdict.raisedBy(byAnnotations(d.Annotations, shown))
 	}
 	verdict = verdict.raisedBy(byMinimum(opts.MinimumTier))
@@ -76,7 +74,7 @@ func (v Verdict) raisedBy(other Verdict) Verdict {
 	if other.Tier == "" || !other.Tier.StricterThan(v.Tier) {
 		return v
 	}
-	other.Flagged = v.Flagged
+	other.flagged = v.flagged
 	return other
 }
 
@@ -84,7 +82,7 @@ func (v Verdict) raisedBy(other Verdict) Verdict {
 func byName(toolName, prefix string) (Verdict, proof) {
 	verdict := Verdict{Tier: v1alpha1.TierReversible, Source: v1alpha1.TierSourceName}
 	if flaw := flaw(toolName); flaw != "" {
-		verdict.Flagged, verdict.Reason = true, "The name "+quote(toolName)+" "+flaw+", so that no word of it is evidence"
+		verdict.flagged, verdict.Reason = true, "The name "+quote(toolName)+" "+flaw+", so that no word of it is evidence"
 		return verdict, proof{}
 	}
 	shown := parse(tool.Words(toolName), prefix).judge()
@@ -109,8 +107,8 @@ func byMinimum(minimum v1alpha1.Tier) Verdict {
 // flaw tells why a name can be mistaken for another one: look-alike, invisible,
 // full-width and control characters are all outside printable ASCII.
 func flaw(toolName string) string {
-	if len(toolName) > maxName {
-		return fmt.Sprintf("is longer than %d bytes", maxName)
+	if len(toolName) > tool.MaxName {
+		return fmt.Sprintf("is longer than %d bytes", tool.MaxName)
 	}
 	for i, r := range toolName {
 		if r < ' ' || r > '~' {
@@ -157,7 +155,7 @@ func sharedPrefix(tools []tool.Descriptor) string {
 	counts, verbs := map[string]int{}, map[string]int{}
 	most := ""
 	for _, d := range tools {
-		if len(d.Name) > maxName {
+		if len(d.Name) > tool.MaxName {
 			continue
 		}
 		split := tool.Words(d.Name)

@@ -75,13 +75,13 @@ func TestTool(t *testing.T) {
 		"a phrase that is denied raises nothing":                  {tool.Descriptor{Name: "update_guide", Description: "Sets the guide; not irreversible."}, Options{}, reversibly, v1alpha1.TierSourceName, `"update"`},
 		"a title raises":                                          {tool.Descriptor{Name: "get_guide", Title: "Delete guide"}, Options{}, irreversibly, v1alpha1.TierSourceDescription, `title`},
 		"a hint of writing takes Read away":                       {tool.Descriptor{Name: "get_guide", Annotations: tool.Annotations{ReadOnlyHint: new(false)}}, Options{}, reversibly, v1alpha1.TierSourceAnnotation, `readOnlyHint`},
-		"hints that are the same everywhere say nothing":          {tool.Descriptor{Name: "get_guide", Annotations: tool.Annotations{ReadOnlyHint: new(false)}}, Options{UniformAnnotations: true}, read, v1alpha1.TierSourceName, `"get"`},
+		"hints that are the same everywhere say nothing":          {tool.Descriptor{Name: "get_guide", Annotations: tool.Annotations{ReadOnlyHint: new(false)}}, Options{uniformHints: true}, read, v1alpha1.TierSourceName, `"get"`},
 		"a destructive hint on an unknown verb":                   {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{DestructiveHint: new(true)}}, Options{}, irreversibly, v1alpha1.TierSourceAnnotation, `destructiveHint`},
 		"a destructive hint on an update says nothing new":        {tool.Descriptor{Name: "update_guide", Annotations: tool.Annotations{DestructiveHint: new(true)}}, Options{}, reversibly, v1alpha1.TierSourceName, `"update"`},
 		"a read-only hint alone is no proof":                      {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{}, reversibly, v1alpha1.TierSourceName, `"frobnicate"`},
 		"a trusted read-only hint is":                             {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{TrustReadOnlyHint: true}, read, v1alpha1.TierSourceAnnotation, `readOnlyHint`},
 		"a trusted hint does not stand against a verb":            {tool.Descriptor{Name: "update_x", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{TrustReadOnlyHint: true}, reversibly, v1alpha1.TierSourceName, `"update"`},
-		"a trusted hint that is the same everywhere says nothing": {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{TrustReadOnlyHint: true, UniformAnnotations: true}, reversibly, v1alpha1.TierSourceName, `"frobnicate"`},
+		"a trusted hint that is the same everywhere says nothing": {tool.Descriptor{Name: "frobnicate", Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, Options{TrustReadOnlyHint: true, uniformHints: true}, reversibly, v1alpha1.TierSourceName, `"frobnicate"`},
 		"case 118: a lying name meets the minimum":                {tool.Descriptor{Name: "get_report"}, Options{MinimumTier: reversibly}, reversibly, v1alpha1.TierSourceMinimum, `minimumTier`},
 		"a minimum below the tier changes nothing":                {tool.Descriptor{Name: "delete_report"}, Options{MinimumTier: reversibly}, irreversibly, v1alpha1.TierSourceName, `"delete"`},
 		"a minimum that is no tier is the strictest":              {tool.Descriptor{Name: "get_report"}, Options{MinimumTier: "Never"}, irreversibly, v1alpha1.TierSourceMinimum, `minimumTier`},
@@ -96,8 +96,8 @@ func TestTool(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := Tool(tc.tool, tc.opts)
-			if got.Tier != tc.wantTier || got.Source != tc.wantSource || !strings.Contains(got.Reason, tc.wantReason) || got.Flagged {
+			got := verdictOn(tc.tool, tc.opts)
+			if got.Tier != tc.wantTier || got.Source != tc.wantSource || !strings.Contains(got.Reason, tc.wantReason) || got.flagged {
 				t.Errorf("got %+v, want %s by %s with %s in its reason", got, tc.wantTier, tc.wantSource, tc.wantReason)
 			}
 		})
@@ -115,17 +115,17 @@ func TestNamesThatCanBeMistakenProveNothing(t *testing.T) {
 		"get_users\n", "get_\x1b[2Kusers", // control characters
 		"get_\xff", "\u00addelete_x", strings.Repeat("get_", 80),
 	} {
-		got := Tool(tool.Descriptor{Name: name, Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, trusting)
-		if got.Tier != reversibly || !got.Flagged || got.Source != v1alpha1.TierSourceName {
+		got := verdictOn(tool.Descriptor{Name: name, Annotations: tool.Annotations{ReadOnlyHint: new(true)}}, trusting)
+		if got.Tier != reversibly || !got.flagged || got.Source != v1alpha1.TierSourceName {
 			t.Errorf("%q: got %+v, want Reversible and flagged", name, got)
 		}
 		mustBePlain(t, got.Reason)
-		raised := Tool(tool.Descriptor{Name: name, Description: "Deletes users"}, trusting)
-		if raised.Tier != irreversibly || !raised.Flagged {
+		raised := verdictOn(tool.Descriptor{Name: name, Description: "Deletes users"}, trusting)
+		if raised.Tier != irreversibly || !raised.flagged {
 			t.Errorf("%q: the description raised it to %+v, want Irreversible and flagged", name, raised)
 		}
 	}
-	if plain := Tool(tool.Descriptor{Name: "get_users"}, trusting); plain.Tier != read || plain.Flagged {
+	if plain := verdictOn(tool.Descriptor{Name: "get_users"}, trusting); plain.Tier != read || plain.flagged {
 		t.Errorf("control: get_users is %+v", plain)
 	}
 }
@@ -217,7 +217,7 @@ func TestSchemasThatCannotBeReadWholeTakeReadAway(t *testing.T) {
 		"true":               {`true`, read},
 		"an ordinary one":    {`{"properties":{"a":{"properties":{"b":{"type":"string"}}}}}`, read},
 	} {
-		got := Tool(tool.Descriptor{Name: "get_a", InputSchema: []byte(tc.schema)}, Options{})
+		got := verdictOn(tool.Descriptor{Name: "get_a", InputSchema: []byte(tc.schema)}, Options{})
 		if got.Tier != tc.want {
 			t.Errorf("%s: got %+v, want %s", name, got, tc.want)
 		}
@@ -271,16 +271,16 @@ func FuzzTool(f *testing.F) {
 	f.Add("HTTPDelete2x", "This tool permanently deletes", `[{"anyOf":[{"const":"x"}]}]`)
 	f.Fuzz(func(t *testing.T, name, description, schema string) {
 		d := tool.Descriptor{Name: name, Description: description, InputSchema: []byte(schema)}
-		got := Tool(d, Options{})
+		got := verdictOn(d, Options{})
 		mustBePlain(t, got.Reason)
-		if again := Tool(d, Options{}); again != got {
+		if again := verdictOn(d, Options{}); again != got {
 			t.Errorf("twice the same tool: %+v, then %+v", got, again)
 		}
-		bare := Tool(tool.Descriptor{Name: name}, Options{})
+		bare := verdictOn(tool.Descriptor{Name: name}, Options{})
 		if bare.Tier.StricterThan(got.Tier) {
 			t.Errorf("text beside the name lowered %+v to %+v", bare, got)
 		}
-		if got.Tier == read && (got.Flagged || got.Source != v1alpha1.TierSourceName) {
+		if got.Tier == read && (got.flagged || got.Source != v1alpha1.TierSourceName) {
 			t.Errorf("Read without proof in the name: %+v", got)
 		}
 	})
@@ -296,7 +296,7 @@ func BenchmarkClassify(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				Tool(d, Options{})
+				verdictOn(d, Options{})
 			}
 		})
 	}

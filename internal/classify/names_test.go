@@ -44,7 +44,7 @@ func TestNamesOfOtherServersMeetTheGoals(t *testing.T) {
 	measure(tools, sure).mustMeetGoals(t)
 	t.Logf("unsure names, a trend only: %s", measure(tools, func(item labelled) bool { return !item.sure }))
 	for _, item := range tools {
-		verdict := Tool(item.descriptor, Options{})
+		verdict := verdictOn(item.descriptor, Options{})
 		if item.sure && verdict.Tier != item.want {
 			t.Errorf("%s %s: want %s, got %s: %s", item.server, item.descriptor.Name, item.want, verdict.Tier, verdict.Reason)
 		}

@@ -21,6 +21,9 @@ const (
 	maxValues = 1_000   // actions that one parameter chooses from
 )
 
+// maxWord is how many bytes the name or a value of a parameter may have to say anything.
+const maxWord = 256
+
 // bySchema judges the parameters of a tool, which can only raise: the actions
 // they choose from, the code they take, the flags that widen or make final.
 func bySchema(raw json.RawMessage, shown proof) Verdict {
@@ -134,7 +137,7 @@ func (s *scan) resolve(node any) map[string]any {
 // property judges one parameter by its name, type and values.
 func (s *scan) property(key string, schema map[string]any, at place) {
 	split := tool.Words(key)
-	if len(split) == 0 || len(key) > maxName {
+	if len(split) == 0 || len(key) > maxWord {
 		return
 	}
 	values := s.values(schema)
@@ -222,7 +225,7 @@ func (s *scan) values(schema map[string]any) []string {
 	var texts []string
 	add := func(object map[string]any) {
 		for _, value := range append(list(object["enum"]), object["const"]) {
-			if text, ok := value.(string); ok && text != "" && len(text) <= maxName {
+			if text, ok := value.(string); ok && text != "" && len(text) <= maxWord {
 				texts = append(texts, text)
 			}
 		}

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// MaxTools is how many tools of a server are kept.
-	MaxTools = 1000
+	// maxTools is how many tools of a server are kept.
+	maxTools = 1000
 	// maxPages is how many pages of a list are read.
 	maxPages = 200
 	// maxAnswer is how long one answer may be, in bytes.
@@ -93,7 +93,7 @@ func list(ctx context.Context, target Target) (Result, error) {
 		case cursor == "":
 		case seen[cursor]:
 			found.endsEarly("the server repeats a cursor, so its list ends there")
-		case len(found.tools) > MaxTools:
+		case len(found.tools) > maxTools:
 		default:
 			seen[cursor] = true
 			continue
@@ -197,10 +197,10 @@ func (c *collection) result(s *session) Result {
 		tools = append(tools, d)
 	}
 	slices.SortFunc(tools, func(a, b tool.Descriptor) int { return cmp.Compare(a.Name, b.Name) })
-	more := len(tools) > MaxTools
+	more := len(tools) > maxTools
 	return Result{
 		Server: s.info(), Announces: s.announces(),
-		Tools: tools[:min(len(tools), MaxTools)], Gaps: c.gaps(more),
+		Tools: tools[:min(len(tools), maxTools)], Gaps: c.gaps(more),
 	}
 }
 
@@ -212,7 +212,7 @@ func (c *collection) gaps(more bool) []string {
 		}
 	}
 	if more {
-		gaps = append(gaps, fmt.Sprintf("the server lists more than %d tools", MaxTools))
+		gaps = append(gaps, fmt.Sprintf("the server lists more than %d tools", maxTools))
 	}
 	if c.end != "" {
 		gaps = append(gaps, c.end)

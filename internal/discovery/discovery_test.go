@@ -128,19 +128,19 @@ func TestListsAreBounded(t *testing.T) {
 		},
 		"a hundred thousand tools in one page": {
 			list:      func(string, int) string { return listOf(entries("t", 100_000), "") },
-			wantTools: MaxTools, wantLists: 1,
+			wantTools: maxTools, wantLists: 1,
 			wantGaps: []string{"the server lists more than 1000 tools"},
 		},
 		"many tools in many pages": {
 			list: func(_ string, call int) string {
 				return listOf(entries(fmt.Sprintf("p%d_", call), 300), fmt.Sprint(call))
 			},
-			wantTools: MaxTools, wantLists: 4,
+			wantTools: maxTools, wantLists: 4,
 			wantGaps: []string{"the server lists more than 1000 tools"},
 		},
 		"exactly as many tools as are kept": {
-			list:      func(string, int) string { return listOf(entries("t", MaxTools), "") },
-			wantTools: MaxTools, wantLists: 1,
+			list:      func(string, int) string { return listOf(entries("t", maxTools), "") },
+			wantTools: maxTools, wantLists: 1,
 		},
 		"a definition of 5 MB beside an honest one": {
 			list: func(string, int) string {

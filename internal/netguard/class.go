@@ -54,8 +54,8 @@ var blocks = []block{
 	{netip.MustParsePrefix("::/0"), Reserved},
 }
 
-// ClassOf returns the class of an address by itself; what a translator makes of it is not looked at.
-func ClassOf(addr netip.Addr) Class {
+// classOf returns the class of an address by itself; what a translator makes of it is not looked at.
+func classOf(addr netip.Addr) Class {
 	addr = addr.Unmap().WithZone("")
 	if !addr.IsValid() {
 		return Unspecified

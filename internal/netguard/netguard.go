@@ -56,7 +56,7 @@ func (p Policy) Check(addr netip.Addr) error {
 	if p.lists(addr) {
 		return nil
 	}
-	switch class := ClassOf(addr); {
+	switch class := classOf(addr); {
 	case class == Public, class == Private && p.Cluster:
 	default:
 		return &ForbiddenError{Class: class}
