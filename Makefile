@@ -13,7 +13,6 @@ RACE := $(if $(filter 1,$(CGO_ENABLED)),-race,)
 PACKAGES ?= ./...
 BIN := $(CURDIR)/bin
 CONTROLLER_GEN := cd hack/tools && go run sigs.k8s.io/controller-tools/cmd/controller-gen
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 ##@ Use
 
@@ -33,12 +32,12 @@ build: ## Build manager, gateway and the kubectl plugin into bin/.
 
 .PHONY: install
 install: ## Install the CRDs and the admission policies into the cluster of the current kubeconfig.
-	kubectl apply -k config/crd
-	kubectl apply -k config/admission
+	kubectl apply --server-side -k config/crd
+	kubectl apply --server-side -k config/admission
 
 .PHONY: deploy
 deploy: ## Install everything into the cluster of the current kubeconfig.
-	kubectl apply -k config/default
+	kubectl apply --server-side -k config/default
 
 ##@ Develop
 
