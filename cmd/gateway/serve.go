@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,11 +24,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
@@ -91,13 +95,9 @@ func serve(ctx context.Context, o options) error {
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("build scheme: %w", err)
 	}
-	live, err := client.New(o.cluster, client.Options{Scheme: scheme})
+	live, err := client.New(o.cluster, client.Options{Scheme: scheme, Mapper: gateway.Mapper()})
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
-	}
-	requester, err := whoCalls(ctx, live, o.requester)
-	if err != nil {
-		return err
 	}
 	watched, err := gateway.NewCache(o.cluster, scheme, servers)
 	if err != nil {
@@ -114,14 +114,24 @@ func serve(ctx context.Context, o options) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	g := &gateway.Gateway{
-		Servers: servers, Requester: requester, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
+		Servers: servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
 		Approvals:    &approval.Store{Client: live, Clock: clock.RealClock{}, Gateway: o.name, NewClaim: uuid.NewString},
 		Loopback:     agents.Addr().(*net.TCPAddr).IP.IsLoopback(),
 		Metrics:      gateway.NewMetrics(registry),
 		MaxStaleness: o.maxStaleness,
 	}
 	watcher := &gateway.Watcher{Cache: watched, Client: live, Servers: servers, Clock: clock.RealClock{}, Allow: allow}
-	err = runAll(ctx, o, g, watcher, agents, opsHandler(g, registry))
+	front := &door{gateway: g}
+	follow := func(ctx context.Context) error {
+		requester, err := whoCalls(ctx, live, o.requester)
+		if err != nil {
+			return err
+		}
+		g.Requester = requester
+		front.open.Store(true)
+		return watcher.Run(ctx)
+	}
+	err = runAll(ctx, o, front, follow, agents, opsHandler(front, registry))
 	return errors.Join(err, receipts.Close())
 }
 
@@ -147,24 +157,62 @@ func list(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error) 
 	return result.Tools, err
 }
 
-// whoCalls returns who every call counts for: by default who the gateway itself is to the API server.
+// door keeps agents out until it is known who they count for.
+type door struct {
+	gateway *gateway.Gateway
+	open    atomic.Bool
+}
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !d.open.Load() {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, errNobody.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	d.gateway.ServeHTTP(w, r)
+}
+
+var errNobody = errors.New("the gateway does not know yet who it is to the API server")
+
+func (d *door) ready() error {
+	if !d.open.Load() {
+		return errNobody
+	}
+	return d.gateway.Ready()
+}
+
+// askAgain is the time between two questions to an API server that gave no answer.
+const askAgain = 2 * time.Second
+
+// whoCalls returns who every call counts for: by default who the gateway itself is to the API server, which is asked
+// until it answers.
 func whoCalls(ctx context.Context, live client.Client, username string) (v1alpha1.Requester, error) {
 	if username != "" {
 		return v1alpha1.Requester{Username: username}, nil
 	}
 	review := &authenticationv1.SelfSubjectReview{}
-	if err := live.Create(ctx, review); err != nil {
+	err := wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
+		err := live.Create(ctx, review)
+		if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+			return false, err
+		}
+		if err != nil {
+			log.FromContext(ctx).Error(err, "who this gateway is was not answered")
+		}
+		return err == nil, nil
+	})
+	if err != nil {
 		return v1alpha1.Requester{}, fmt.Errorf("ask the API server who this gateway is (or give --requester): %w", err)
 	}
 	return v1alpha1.Requester{Username: review.Status.UserInfo.Username, Groups: review.Status.UserInfo.Groups}, nil
 }
 
 // opsHandler serves what operators and probes ask.
-func opsHandler(g *gateway.Gateway, registry *prometheus.Registry) http.Handler {
+func opsHandler(front *door, registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := g.Ready(); err != nil {
+		if err := front.ready(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -176,7 +224,7 @@ func opsHandler(g *gateway.Gateway, registry *prometheus.Registry) http.Handler 
 
 // runAll runs the parts until the context ends or one fails. When it ends, calls in flight are finished first, and
 // the watch goes on under them.
-func runAll(ctx context.Context, o options, g *gateway.Gateway, watcher *gateway.Watcher, agents net.Listener, ops http.Handler) error {
+func runAll(ctx context.Context, o options, front http.Handler, follow func(context.Context) error, agents net.Listener, ops http.Handler) error {
 	opsListener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.opsListen)
 	if err != nil {
 		return errors.Join(fmt.Errorf("--ops-listen: %w", err), agents.Close())
@@ -184,9 +232,14 @@ func runAll(ctx context.Context, o options, g *gateway.Gateway, watcher *gateway
 	running, stopRunning := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRunning()
 	group, running := errgroup.WithContext(running)
-	agentServer := &http.Server{Handler: g, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	agentServer := &http.Server{Handler: front, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	opsServer := &http.Server{Handler: ops, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	group.Go(func() error { return watcher.Run(running) })
+	group.Go(func() error {
+		if err := follow(running); running.Err() == nil {
+			return err
+		}
+		return nil // it was told to stop
+	})
 	group.Go(func() error { return ignoreClosed(agentServer.Serve(agents)) })
 	group.Go(func() error { return ignoreClosed(opsServer.Serve(opsListener)) })
 	group.Go(func() error {

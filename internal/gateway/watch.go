@@ -80,7 +80,7 @@ func NewCache(config *rest.Config, scheme *runtime.Scheme, servers map[types.Nam
 			requests[namespace] = cache.Config{FieldSelector: fields.OneTermEqualSelector("spec.serverRef.name", names[0])}
 		}
 	}
-	return cache.New(config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
+	return cache.New(config, cache.Options{Scheme: scheme, Mapper: Mapper(), ByObject: map[client.Object]cache.ByObject{
 		&v1alpha1.GovernedServer{}:  {Namespaces: server},
 		&v1alpha1.ToolPolicy{}:      {Namespaces: policies},
 		&v1alpha1.ApprovalRequest{}: {Namespaces: requests},
