@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 )
 
 // maxNotices bounds the events of one change; a server with many tools says them in its status anyway.
@@ -81,7 +82,7 @@ func toolNotices(before, after *v1alpha1.GovernedServer) []notice {
 	if len(parts) == 0 {
 		return nil
 	}
-	return []notice{{corev1.EventTypeNormal, v1alpha1.ReasonToolsChanged, "Discover", clip(sentence(strings.Join(parts, "; ")), maxMessage)}}
+	return []notice{{corev1.EventTypeNormal, v1alpha1.ReasonToolsChanged, "Discover", glyph.Clip(sentence(strings.Join(parts, "; ")), maxMessage)}}
 }
 
 func autonomyNotices(before, after *v1alpha1.GovernedServer) []notice {
@@ -91,7 +92,7 @@ func autonomyNotices(before, after *v1alpha1.GovernedServer) []notice {
 	}
 	var notices []notice
 	say := func(kind, reason, format string, args ...any) {
-		notices = append(notices, notice{kind, reason, "Account", clip(fmt.Sprintf(format, args...), maxMessage)})
+		notices = append(notices, notice{kind, reason, "Account", glyph.Clip(fmt.Sprintf(format, args...), maxMessage)})
 	}
 	for _, r := range after.Status.Records {
 		old := was[r.Tool]

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
@@ -153,7 +154,7 @@ func setConditions(server *v1alpha1.GovernedServer, f facts, gaps []string) {
 	}
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: clip(message, maxMessage),
+			Type: kind, Status: status, Reason: reason, Message: glyph.Clip(message, maxMessage),
 			ObservedGeneration: server.Status.ObservedGeneration, LastTransitionTime: metav1.NewTime(f.now.Truncate(time.Second)),
 		})
 	}
@@ -229,16 +230,4 @@ func listNames(names []string) string {
 func sentence(phrase string) string {
 	first, size := utf8.DecodeRuneInString(phrase)
 	return string(unicode.ToUpper(first)) + phrase[size:]
-}
-
-// clip cuts a text at a rune so that it has at most limit bytes.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len("…")
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
 }

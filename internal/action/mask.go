@@ -20,9 +20,9 @@ const (
 	maxScalar = 256
 	// maxKey is how many bytes a key may have to be shown whole.
 	maxKey = 128
-	// hiddenMark starts what stands in the place of what is hidden. A text of the caller's that starts like it is
+	// HiddenMark starts what stands in the place of what is hidden. A text of the caller's that starts like it is
 	// hidden too, so that every mark a person sees is genuine.
-	hiddenMark = "[hidden: "
+	HiddenMark = "[hidden: "
 )
 
 // Masked is what a person sees of a call's arguments. It is made of their canonical form: every spelling of the same
@@ -124,7 +124,7 @@ func (h *hidden) join(parts []part, total int) []byte {
 			if i > 0 {
 				out = append(out, ',')
 			}
-			return fmt.Appendf(out, `"%s%d more members]":null}`, hiddenMark, len(parts)-i)
+			return fmt.Appendf(out, `"%s%d more members]":null}`, HiddenMark, len(parts)-i)
 		}
 		if i > 0 {
 			out = append(out, ',')
@@ -158,7 +158,7 @@ func isEmpty(v strictjson.Value) bool {
 
 func (h *hidden) appendKey(dst []byte, key strictjson.Value) []byte {
 	text := key.Text()
-	if len(text) <= maxKey && !strings.HasPrefix(text, hiddenMark) {
+	if len(text) <= maxKey && !strings.HasPrefix(text, HiddenMark) {
 		return appendVisible(dst, text)
 	}
 	h.keys++
@@ -212,7 +212,7 @@ func (h *hidden) appendText(dst []byte, v strictjson.Value) []byte {
 	case len(text) > maxScalar && h.inCode:
 		h.codes++
 		return appendMark(dst, v, "code", 16)
-	case len(text) > maxScalar || strings.HasPrefix(text, hiddenMark):
+	case len(text) > maxScalar || strings.HasPrefix(text, HiddenMark):
 		h.texts++
 		return appendMark(dst, v, "text", 16)
 	}
@@ -226,7 +226,7 @@ func appendMark(dst []byte, v strictjson.Value, what string, digits int) []byte 
 		content = v.AppendText(nil)
 	}
 	sum := sha256.Sum256(content)
-	return fmt.Appendf(dst, `"%s%s, %d bytes, sha256 %s]"`, hiddenMark, what, len(content), hex.EncodeToString(sum[:])[:digits])
+	return fmt.Appendf(dst, `"%s%s, %d bytes, sha256 %s]"`, HiddenMark, what, len(content), hex.EncodeToString(sum[:])[:digits])
 }
 
 // hidden counts what a person does not see.

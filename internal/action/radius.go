@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
@@ -97,24 +97,13 @@ func join(path, key string) string {
 
 // quote shows the beginning of a text.
 func quote(text string) []byte {
-	if secretShaped(text) || strings.HasPrefix(text, hiddenMark) {
+	if secretShaped(text) || strings.HasPrefix(text, HiddenMark) {
 		return []byte("[hidden]")
 	}
 	if len(text) <= maxQuoted {
 		return appendVisible(nil, text)
 	}
-	return append(appendVisible(nil, clip(text, maxQuoted)), "…"...)
-}
-
-// clip cuts a text to at most size bytes, at a rune.
-func clip(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	for size > 0 && !utf8.RuneStart(text[size]) {
-		size--
-	}
-	return text[:size]
+	return append(appendVisible(nil, glyph.Cut(text, maxQuoted)), "…"...)
 }
 
 func (r *reach) member(path string, words []string, v strictjson.Value, secret bool) {
@@ -172,14 +161,14 @@ func (r *reach) number(path string, words []string, v strictjson.Value) {
 	many := !negative && string(v.Raw()) != "0" && string(v.Raw()) != "1"
 	switch {
 	case identifies(words):
-		note(&r.scoped, "%s=%s", path, clip(string(v.Raw()), maxQuoted))
+		note(&r.scoped, "%s=%s", path, glyph.Cut(string(v.Raw()), maxQuoted))
 	case hasAny(words, measureWords):
 	case hasAny(words, limitWords) && negative:
 		note(&r.widens, "%s is negative", path)
 	case hasAny(words, limitWords) && many:
-		note(&r.upTo, "%s=%s", path, clip(string(v.Raw()), maxQuoted))
+		note(&r.upTo, "%s=%s", path, glyph.Cut(string(v.Raw()), maxQuoted))
 	case hasAny(words, countWords) && many:
-		note(&r.bulk, "%s=%s", path, clip(string(v.Raw()), maxQuoted))
+		note(&r.bulk, "%s=%s", path, glyph.Cut(string(v.Raw()), maxQuoted))
 	}
 }
 
@@ -286,23 +275,14 @@ func (r *reach) verdict(shown Masked) v1alpha1.BlastRadius {
 	if shown.Fits && shown.Summary != "" {
 		b.WriteString("; " + shown.Summary)
 	}
-	return v1alpha1.BlastRadius{Scope: scope, Summary: shorten(b.String(), maxSummary), Evidence: evidence(said, r.scoped)}
+	return v1alpha1.BlastRadius{Scope: scope, Summary: glyph.Clip(b.String(), maxSummary), Evidence: evidence(said, r.scoped)}
 }
 
 func evidence(lists ...[]string) []string {
 	all := slices.Concat(lists...)
 	all = slices.Clip(all[:min(len(all), maxEvidence)])
 	for i := range all {
-		all[i] = shorten(all[i], maxEvidenceItem)
+		all[i] = glyph.Clip(all[i], maxEvidenceItem)
 	}
 	return all
-}
-
-// shorten cuts a text that is too long and shows that it did.
-func shorten(text string, size int) string {
-	if len(text) <= size {
-		return text
-	}
-	const more = "…"
-	return clip(text, size-len(more)) + more
 }

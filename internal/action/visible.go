@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
@@ -115,11 +116,11 @@ func appendVisible(dst []byte, text string) []byte {
 	start := 0
 	dst = append(dst, '"')
 	for i, r := range text {
-		if visible(r) {
-			continue
+		if r < ' ' || glyph.Visible(r) {
+			continue // what JSON escapes anyway is left to it
 		}
 		dst = appendInner(dst, text[start:i])
-		dst = appendEscape(dst, r)
+		dst = glyph.AppendEscape(dst, r)
 		start = i + len(string(r))
 	}
 	return append(appendInner(dst, text[start:]), '"')
@@ -131,23 +132,4 @@ func appendInner(dst []byte, text string) []byte {
 	dst = strictjson.AppendString(dst, text)
 	copy(dst[quoted:], dst[quoted+1:])
 	return dst[:len(dst)-2]
-}
-
-// visible tells whether a person sees r as itself. What JSON escapes anyway counts as visible.
-func visible(r rune) bool {
-	if r < 0x7f {
-		return true
-	}
-	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
-		r != '\u2800' // BRAILLE PATTERN BLANK
-}
-
-func appendEscape(dst []byte, r rune) []byte {
-	const digits = "0123456789abcdef"
-	if r > 0xffff {
-		r -= 0x10000
-		dst = appendEscape(dst, 0xd800|r>>10)
-		r = 0xdc00 | r&0x3ff
-	}
-	return append(dst, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
 }

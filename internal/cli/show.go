@@ -11,11 +11,13 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/action"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 )
 
 // show prints what is decided, for the person who decides. Nothing in it can move the cursor or hide a character:
@@ -65,14 +67,10 @@ func when(r *v1alpha1.ApprovalRequest, now time.Time) string {
 	return text + fmt.Sprintf("expires in %s, at %s", duration.HumanDuration(left), r.ExpiresAt().UTC().Format(time.RFC3339))
 }
 
-// hiddenMark begins what the gateway puts in the place of what is not shown. It hides a text of the agent's that
-// begins like it, so every mark is genuine.
-const hiddenMark = `"[hidden: `
-
 // argumentsNote says how much there is, and that something is hidden where it is.
 func argumentsNote(spec v1alpha1.ApprovalRequestSpec) string {
 	text := fmt.Sprintf("%d bytes", spec.ArgumentsSize)
-	hidden := strings.Count(spec.Arguments, hiddenMark)
+	hidden := strings.Count(spec.Arguments, `"`+action.HiddenMark)
 	switch {
 	case spec.Arguments == "" && spec.ArgumentsSize > 0:
 		return text + ", NOT SHOWN here"
@@ -97,24 +95,15 @@ func indented(arguments string) string {
 
 // visible shows characters that could move the cursor, reverse the text or not be seen at all as escapes.
 func visible(text string) string {
-	var out strings.Builder
+	var out []byte
 	for _, r := range text {
-		switch {
-		case isVisible(r):
-			out.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&out, `\U%08x`, r)
-		default:
-			fmt.Fprintf(&out, `\u%04x`, r)
+		if glyph.Visible(r) {
+			out = utf8.AppendRune(out, r)
+		} else {
+			out = glyph.AppendEscape(out, r)
 		}
 	}
-	return out.String()
-}
-
-// isVisible tells whether a person sees r as itself: some letters and marks print as nothing.
-func isVisible(r rune) bool {
-	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
-		r != '\u2800' // BRAILLE PATTERN BLANK
+	return string(out)
 }
 
 // state says what a request is, and what can be done about it, in one sentence.

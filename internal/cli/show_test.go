@@ -143,7 +143,7 @@ func TestNothingHiddenReachesTheTerminal(t *testing.T) {
 	if got, want := strings.Count(out.String(), "\n"), strings.Count(plain.String(), "\n"); got != want {
 		t.Errorf("%d lines, want %d: a value began a line of its own", got, want)
 	}
-	if want := `x\u001b[2K\u000dy\u202ez\u2066\u200b\u2028\u009b\U000e0041\u007f\u3164\ufe0f\u2800\u0009Tool:\u000a`; !strings.Contains(text, "Tool:          "+want) {
+	if want := `x\u001b[2K\u000dy\u202ez\u2066\u200b\u2028\u009b\udb40\udc41\u007f\u3164\ufe0f\u2800\u0009Tool:\u000a`; !strings.Contains(text, "Tool:          "+want) {
 		t.Errorf("what is hidden is not shown as such in\n%s", text)
 	}
 	if !strings.Contains(text, `"a\u202eb": "\u200b"`) {

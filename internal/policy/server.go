@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 )
 
 // Tool is what is known of one tool when a verdict is made.
@@ -152,11 +153,11 @@ func (s *Server) AnyUnattended() bool {
 func (s *Server) NotInForce(p *v1alpha1.ToolPolicy) []v1alpha1.NotInForce {
 	var lines []v1alpha1.NotInForce
 	say := func(field, tool string, why refusal) {
-		lines = append(lines, v1alpha1.NotInForce{Server: s.object.Name, Field: field, Tool: tool, Reason: why.reason, Message: clip(why.message, 512)})
+		lines = append(lines, v1alpha1.NotInForce{Server: s.object.Name, Field: field, Tool: tool, Reason: why.reason, Message: glyph.Clip(why.message, 512)})
 	}
 	for i, o := range p.Spec.Tiers {
 		if why := s.overrideRefusal(o); !why.inForce() {
-			say(fmt.Sprintf("spec.tiers[%d]", i), clip(cmp.Or(o.Tool, fmt.Sprint(o.Tools)), 256), why)
+			say(fmt.Sprintf("spec.tiers[%d]", i), glyph.Clip(cmp.Or(o.Tool, fmt.Sprint(o.Tools)), 256), why)
 		}
 	}
 	for i, a := range p.Spec.Autonomy {
@@ -207,16 +208,4 @@ func (s *Server) names() []string {
 	}
 	slices.Sort(all)
 	return all
-}
-
-// clip bounds a message that is made of names which strangers chose.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len("…")
-	for cut > 0 && text[cut]&0xC0 == 0x80 {
-		cut--
-	}
-	return text[:cut] + "…"
 }

@@ -13,8 +13,9 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 )
 
 // Schema names the fields of a line and the way it is hashed.
@@ -204,24 +205,14 @@ func escape(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
-		switch {
-		case isVisible(r):
+		if glyph.Visible(r) {
 			out = append(out, text[:size]...)
-		case r > 0xffff:
-			high, low := (r-0x10000)>>10+0xd800, (r-0x10000)&0x3ff+0xdc00
-			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
-		default:
-			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = glyph.AppendEscape(out, r)
 		}
 		text = text[size:]
 	}
 	return out
-}
-
-// isVisible tells whether a person sees r as itself: some letters and marks print as nothing.
-func isVisible(r rune) bool {
-	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
-		r != '\u2800' // BRAILLE PATTERN BLANK
 }
 
 func digest(text []byte) string {
