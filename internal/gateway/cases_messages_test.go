@@ -90,20 +90,20 @@ func (r *rig) raw(head string, body io.Reader) int {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // a test
+	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		r.t.Fatal(err)
 	}
 	go func() {
-		io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+head+"\r\n\r\n") //nolint:errcheck // the answer tells
-		io.Copy(conn, body)                                                                                                 //nolint:errcheck // the answer tells
+		io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+head+"\r\n\r\n")
+		io.Copy(conn, body)
 	}()
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		r.t.Errorf("%s: no answer: %v", head, err)
 		return 0
 	}
-	defer resp.Body.Close() //nolint:errcheck // a test
+	defer resp.Body.Close()
 	return resp.StatusCode
 }
 
@@ -146,23 +146,34 @@ func TestBodiesThatCannotBeJudgedAreRefusedBeforeTheyAreRead(t *testing.T) {
 func TestNoWordHasACallRepeated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	// Go's own client repeats what bears this header, on connections that it used before.
+	// Go's own client repeats what bears this header, on a connection that it used before.
 	up := r.server.upstream.Load().Upstream
-	up.Headers = http.Header{"Idempotency-Key": {"k"}, "X-Configured": {"yes"}}
+	up.Headers = http.Header{"Idempotency-Key": {"k"}}
 	r.server.Dial(&up, r.server.Snapshot().EndpointDigest)
-	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_account","arguments":{"n":1},"_meta":{"retries":3,"retryOnTimeout":true}}}`
-	r.post(call)
-	r.decide(v1alpha1.DecisionApproved)
-	if got := r.post(toolCall("get_invoice", `{}`)); got.status != http.StatusOK {
-		t.Errorf("a read: HTTP %d %s", got.status, got.body)
+	call := func(n string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"delete_account","arguments":{"n":` + n + `},"_meta":{"retries":3,"retryOnTimeout":true}}}`
 	}
-	r.upstream.answers(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	for range 3 {
-		if got := r.post(call, "Idempotency-Key", "agent", "X-Retry", "3", "X-Envoy-Max-Retries", "3"); got.code() != codeAmbiguous {
-			t.Errorf("got %s", got.body)
+	send := func(body, want string) {
+		t.Helper()
+		if got := r.post(body, "Idempotency-Key", "agent", "X-Retry", "3", "X-Envoy-Max-Retries", "3"); got.code() != want || got.status != http.StatusOK {
+			t.Errorf("HTTP %d, code %q, want %q: %s", got.status, got.code(), want, got.body)
 		}
 	}
-	r.ran(toolCall("get_invoice", `{}`), call)
+	for _, n := range []string{"1", "2"} {
+		send(call(n), codePending)
+	}
+	for _, request := range r.requests() {
+		request.Status.Decision, request.Status.Phase = v1alpha1.DecisionApproved, v1alpha1.PhaseApproved
+		if err := r.api.Status().Update(t.Context(), &request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(call("1"), "")
+	r.upstream.answers(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	for range 3 {
+		send(call("2"), codeAmbiguous)
+	}
+	r.ran(call("1"), call("2"))
 }
 
 func TestAToolThatIsHiddenIsAnsweredAsOneThatIsAbsent(t *testing.T) {

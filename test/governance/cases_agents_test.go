@@ -101,7 +101,7 @@ func TestNoWayAroundTheGateRunsAnything(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if method != http.MethodGet { // a stream has no end
-			io.Copy(io.Discard, resp.Body) //nolint:errcheck // the counter tells
+			io.Copy(io.Discard, resp.Body)
 		}
 	}
 	tools := []string{"delete_account", "send_invoice", "update_invoice"}
