@@ -24,10 +24,10 @@ const (
 	maxResponseHeader = 64 << 10
 )
 
-// DialContext connects by TCP to an address that the policy allows. The check is made on the very address that is
+// dialContext connects by TCP to an address that the policy allows. The check is made on the very address that is
 // dialled, after names were resolved, so that no notation, no name and no answer that changes between check and use
 // leads elsewhere.
-func (p Policy) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (p Policy) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6":
 	default:
@@ -57,7 +57,7 @@ func (p Policy) control(_ context.Context, _, address string, _ syscall.RawConn)
 // dial in its place, and asks for no compression, since what passes must stay as it is. tlsConfig may be nil.
 func (p Policy) Transport(tlsConfig *tls.Config) *http.Transport {
 	return &http.Transport{
-		DialContext:            p.DialContext,
+		DialContext:            p.dialContext,
 		TLSClientConfig:        tlsConfig,
 		TLSHandshakeTimeout:    handshakeTimeout,
 		MaxIdleConnsPerHost:    idlePerHost,

@@ -117,7 +117,7 @@ func TestNoProxyIsAskedToDialInstead(t *testing.T) {
 func TestOnlyTCPIsDialled(t *testing.T) {
 	t.Parallel()
 	for _, network := range []string{"unix", "udp", "ip"} {
-		if _, err := (Policy{}).DialContext(t.Context(), network, "/tmp/socket"); !errors.Is(err, ErrForbidden) {
+		if _, err := (Policy{}).dialContext(t.Context(), network, "/tmp/socket"); !errors.Is(err, ErrForbidden) {
 			t.Errorf("%s: %v, want ErrForbidden", network, err)
 		}
 	}

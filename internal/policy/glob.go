@@ -5,10 +5,10 @@ package policy
 
 import "unicode/utf8"
 
-// Match tells whether a glob names a tool. * stands for any characters, / included, ? for exactly one; every other
+// match tells whether a glob names a tool. * stands for any characters, / included, ? for exactly one; every other
 // character stands for itself, case-sensitively. There are no classes, no braces and no escapes: admission refuses
 // their characters, and here they match only themselves.
-func Match(glob, name string) bool {
+func match(glob, name string) bool {
 	star, retry := -1, 0 // the last * of glob, and where in name it may still grow to
 	g, n := 0, 0
 	for n < len(name) {

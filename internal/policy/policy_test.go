@@ -156,8 +156,8 @@ func TestMatch(t *testing.T) {
 		{"get_[ab]", "get_a", false}, {"**", "x", true}, {"*a", "aaa", true}, {"a*a", "a", false},
 	}
 	for _, tc := range tests {
-		if got := Match(tc.glob, tc.name); got != tc.want {
-			t.Errorf("Match(%q, %q): got %v, want %v", tc.glob, tc.name, got, tc.want)
+		if got := match(tc.glob, tc.name); got != tc.want {
+			t.Errorf("match(%q, %q): got %v, want %v", tc.glob, tc.name, got, tc.want)
 		}
 	}
 }
@@ -165,10 +165,10 @@ func TestMatch(t *testing.T) {
 func FuzzMatch(f *testing.F) {
 	f.Add("a*b?c", "aXbYc")
 	f.Fuzz(func(t *testing.T, glob, name string) {
-		if Match(name, name) != true && !slices.Contains([]byte(name), '*') && !slices.Contains([]byte(name), '?') {
+		if match(name, name) != true && !slices.Contains([]byte(name), '*') && !slices.Contains([]byte(name), '?') {
 			t.Errorf("a name without wildcards does not match itself: %q", name)
 		}
-		if Match(glob, name) && !Match("*"+glob, name) {
+		if match(glob, name) && !match("*"+glob, name) {
 			t.Errorf("widening %q lost %q", glob, name)
 		}
 	})

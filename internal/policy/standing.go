@@ -9,9 +9,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
-// Merit returns where a tool stands by its record alone, promotions aside. An empty record is not clean; an
+// merit returns where a tool stands by its record alone, promotions aside. An empty record is not clean; an
 // Irreversible tool is Forbidden whatever its record says; a denial of any definition disqualifies.
-func Merit(t Tool, tier v1alpha1.Tier, clean int32) v1alpha1.Autonomy {
+func merit(t Tool, tier v1alpha1.Tier, clean int32) v1alpha1.Autonomy {
 	switch {
 	case tier.StricterThan(v1alpha1.TierReversible):
 		return v1alpha1.AutonomyForbidden
@@ -84,7 +84,7 @@ type standing struct {
 func stand(t Tool, server *v1alpha1.GovernedServer, tiers []entry[v1alpha1.TierOverride], autonomy []entry[v1alpha1.AutonomyRule]) standing {
 	clean := server.Spec.Autonomy.CleanApprovals
 	s := standing{tiering: effectiveTier(t, server.Spec.Classification.MinimumTier, tiers)}
-	s.merit = Merit(t, s.tier, clean)
+	s.merit = merit(t, s.tier, clean)
 	for _, a := range autonomy {
 		if a.value.Tool == t.Name && a.value.Mode != v1alpha1.ModeUnattended {
 			s.attendedBy = first(s.attendedBy, at(a.policy.Name, "autonomy", a.index))

@@ -34,7 +34,7 @@ func names(o v1alpha1.TierOverride, tool string) bool {
 	if o.Tool != "" {
 		return o.Tool == tool
 	}
-	return slices.ContainsFunc(o.Tools, func(glob string) bool { return Match(glob, tool) })
+	return slices.ContainsFunc(o.Tools, func(glob string) bool { return match(glob, tool) })
 }
 
 // refusal says why an entry is not in force; the zero value says that it is.
