@@ -78,14 +78,8 @@ func (o *decideOptions) addFlags(cmd *cobra.Command) {
 }
 
 func (o *decideOptions) run(ctx context.Context, name string) error {
-	if err := o.connect(); err != nil {
-		return err
-	}
-	shown, err := o.get(ctx, name)
+	shown, err := o.look(ctx, name)
 	if err != nil {
-		return err
-	}
-	if err := show(o.Out, shown, o.clock.Now()); err != nil {
 		return err
 	}
 	if err := o.write(ctx, shown, o.mayDecide, o.change); err != nil {

@@ -60,14 +60,8 @@ func (o *resolveOptions) run(ctx context.Context, name string) error {
 	case strings.TrimSpace(o.reason) == "":
 		return usageError{errors.New("say how you know: --reason TEXT")}
 	}
-	if err := o.connect(); err != nil {
-		return err
-	}
-	shown, err := o.get(ctx, name)
+	shown, err := o.look(ctx, name)
 	if err != nil {
-		return err
-	}
-	if err := show(o.Out, shown, o.clock.Now()); err != nil {
 		return err
 	}
 	if err := mayResolve(shown); err != nil {

@@ -92,6 +92,18 @@ func (s *session) connect() error {
 	return nil
 }
 
+// look connects, and shows the request that is going to be decided on.
+func (s *session) look(ctx context.Context, name string) (*v1alpha1.ApprovalRequest, error) {
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	request, err := s.get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return request, show(s.Out, request, s.clock.Now())
+}
+
 // get reads a request.
 func (s *session) get(ctx context.Context, name string) (*v1alpha1.ApprovalRequest, error) {
 	var request v1alpha1.ApprovalRequest
