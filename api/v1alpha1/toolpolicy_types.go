@@ -16,10 +16,12 @@ type ToolPolicySpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	Targets []string `json:"targets,omitempty"`
 
-	// tiers override what the classifier said. Of several overrides in force for a tool the strictest holds.
+	// tiers override what the classifier said. Of several overrides in force for a tool the strictest holds. All
+	// of them together have at most 512 globs.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:XValidation:rule="self.map(t, has(t.tools) ? size(t.tools) : 0).sum() <= 512",message="the tiers of a policy have at most 512 globs in tools together"
 	Tiers []TierOverride `json:"tiers,omitempty"`
 
 	// autonomy promotes tools, or keeps them attended. Over all policies Attended beats Unattended.

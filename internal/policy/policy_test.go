@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,10 +157,47 @@ func TestMatch(t *testing.T) {
 		{"delete_?", "delete_", false}, {"delete_?", "delete_xy", false}, {"?", "é", true}, {"a*b*c", "axxbyyc", true},
 		{"a*b*c", "axxbyy", false}, {"*_invoice", "send_invoice", true}, {"", "", true}, {"", "a", false},
 		{"get_[ab]", "get_a", false}, {"**", "x", true}, {"*a", "aaa", true}, {"a*a", "a", false},
+		{"*??", "é", false}, {"*?é*", "xéy", true}, {"?*?", "éé", true}, {strings.Repeat("a?", 64), strings.Repeat("aé", 64), true},
+		{strings.Repeat("a?", 64), strings.Repeat("aé", 63), false}, {strings.Repeat("x", 200), strings.Repeat("x", 200), true},
+		{strings.Repeat("x", 200), strings.Repeat("x", 199), false},
 	}
 	for _, tc := range tests {
-		if got := match(tc.glob, tc.name); got != tc.want {
+		if got := compileGlob(tc.glob).match(tc.name); got != tc.want {
 			t.Errorf("match(%q, %q): got %v, want %v", tc.glob, tc.name, got, tc.want)
+		}
+	}
+}
+
+// matchSlowly says what a glob means, in as few words as can be.
+func matchSlowly(glob, name []rune) bool {
+	if len(glob) == 0 {
+		return len(name) == 0
+	}
+	if glob[0] == '*' {
+		return matchSlowly(glob[1:], name) || len(name) > 0 && matchSlowly(glob, name[1:])
+	}
+	return len(name) > 0 && (glob[0] == '?' || glob[0] == name[0]) && matchSlowly(glob[1:], name[1:])
+}
+
+func TestNoGlobIsSlow(t *testing.T) {
+	t.Parallel()
+	name := strings.Repeat("a", 128)
+	// The least time of a few rounds, in which nothing else came between.
+	cost := func(pattern string) time.Duration {
+		g, least := compileGlob(pattern), time.Hour
+		for range 20 {
+			start := time.Now()
+			for range 200 {
+				g.match(name)
+			}
+			least = min(least, time.Since(start))
+		}
+		return least
+	}
+	plain := cost(name)
+	for _, worst := range []string{strings.Repeat("a*", 40) + strings.Repeat("a", 40) + "b", "*" + strings.Repeat("?a", 60) + "b"} {
+		if c := cost(worst); c > 8*plain {
+			t.Errorf("%q takes %s, a name without wildcards %s: a policy of such globs keeps every server of the cluster waiting", worst, c, plain)
 		}
 	}
 }
@@ -165,10 +205,16 @@ func TestMatch(t *testing.T) {
 func FuzzMatch(f *testing.F) {
 	f.Add("a*b?c", "aXbYc")
 	f.Fuzz(func(t *testing.T, glob, name string) {
-		if match(name, name) != true && !slices.Contains([]byte(name), '*') && !slices.Contains([]byte(name), '?') {
+		if !compileGlob(name).match(name) && !slices.Contains([]byte(name), '*') && !slices.Contains([]byte(name), '?') {
 			t.Errorf("a name without wildcards does not match itself: %q", name)
 		}
-		if match(glob, name) && !match("*"+glob, name) {
+		if len(glob)+len(name) > 40 || !utf8.ValidString(glob+name) {
+			return // the schema and the scanner let no other text through, and matchSlowly is slow
+		}
+		if got, want := compileGlob(glob).match(name), matchSlowly([]rune(glob), []rune(name)); got != want {
+			t.Errorf("%q names %q: got %v, want %v", glob, name, got, want)
+		}
+		if compileGlob(glob).match(name) && !compileGlob("*"+glob).match(name) {
 			t.Errorf("widening %q lost %q", glob, name)
 		}
 	})

@@ -183,9 +183,10 @@ func (s *Server) unknown(tool string) refusal {
 // overrideRefusal says why an override changes nothing on this server, if so.
 func (s *Server) overrideRefusal(o v1alpha1.TierOverride) refusal {
 	result := s.unknown(cmp.Or(o.Tool, fmt.Sprint(o.Tools)))
+	compiled := compileOverride(o)
 	for _, name := range s.names() {
 		c := s.tools[name]
-		if !names(o, name) {
+		if !compiled.names(name) {
 			continue
 		}
 		why := judgeOverride(o, c.tool)

@@ -81,7 +81,7 @@ type standing struct {
 }
 
 // stand works out a tool's standing; the order of entries never matters.
-func stand(t Tool, server *v1alpha1.GovernedServer, tiers []entry[v1alpha1.TierOverride], autonomy []entry[v1alpha1.AutonomyRule]) standing {
+func stand(t Tool, server *v1alpha1.GovernedServer, tiers []entry[override], autonomy []entry[v1alpha1.AutonomyRule]) standing {
 	clean := server.Spec.Autonomy.CleanApprovals
 	s := standing{tiering: effectiveTier(t, server.Spec.Classification.MinimumTier, tiers)}
 	s.merit = merit(t, s.tier, clean)

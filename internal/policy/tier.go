@@ -19,22 +19,36 @@ type entry[T any] struct {
 }
 
 // overrides returns every tier override of the policies that target a server.
-func overrides(policies []*v1alpha1.ToolPolicy) []entry[v1alpha1.TierOverride] {
-	var all []entry[v1alpha1.TierOverride]
+func overrides(policies []*v1alpha1.ToolPolicy) []entry[override] {
+	var all []entry[override]
 	for _, p := range policies {
 		for i, o := range p.Spec.Tiers {
-			all = append(all, entry[v1alpha1.TierOverride]{policy: p, index: i, value: o})
+			all = append(all, entry[override]{policy: p, index: i, value: compileOverride(o)})
 		}
 	}
 	return all
 }
 
+// override is a TierOverride with its globs compiled.
+type override struct {
+	v1alpha1.TierOverride
+	globs []*glob
+}
+
+func compileOverride(o v1alpha1.TierOverride) override {
+	compiled := override{TierOverride: o}
+	for _, pattern := range o.Tools {
+		compiled.globs = append(compiled.globs, compileGlob(pattern))
+	}
+	return compiled
+}
+
 // names tells whether the override speaks of a tool of this name.
-func names(o v1alpha1.TierOverride, tool string) bool {
+func (o override) names(tool string) bool {
 	if o.Tool != "" {
 		return o.Tool == tool
 	}
-	return slices.ContainsFunc(o.Tools, func(glob string) bool { return match(glob, tool) })
+	return slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(tool) })
 }
 
 // refusal says why an entry is not in force; the zero value says that it is.
@@ -71,7 +85,7 @@ type tiering struct {
 // effectiveTier applies the overrides in force and the server's minimum: the strictest override in force that names
 // the tool, with none the classified tier, never below the minimum. A tool that drifted from the definition that was
 // classified is as strict as can be until it is classified anew.
-func effectiveTier(t Tool, minimum v1alpha1.Tier, all []entry[v1alpha1.TierOverride]) tiering {
+func effectiveTier(t Tool, minimum v1alpha1.Tier, all []entry[override]) tiering {
 	if t.Drifted {
 		return tiering{v1alpha1.TierIrreversible, v1alpha1.TierSourceRatchet,
 			"the server gave another definition of this tool than the one that was classified", "tier"}
@@ -79,7 +93,7 @@ func effectiveTier(t Tool, minimum v1alpha1.Tier, all []entry[v1alpha1.TierOverr
 	result := tiering{t.ClassifiedTier, t.Source, t.Reason, "tier"}
 	overridden := false
 	for _, o := range all {
-		if !names(o.value, t.Name) || !judgeOverride(o.value, t).inForce() {
+		if !o.value.names(t.Name) || !judgeOverride(o.value.TierOverride, t).inForce() {
 			continue
 		}
 		candidate := tiering{o.value.Tier, v1alpha1.TierSourceOverride, o.value.Reason, at(o.policy.Name, "tiers", o.index)}

@@ -109,6 +109,8 @@ func TestValidationTakesAndRefuses(t *testing.T) {
 				tiers("{tools: ['[ab]*'], tier: Irreversible, reason: r}"), tiers("{tools: ['{a,b}'], tier: Irreversible, reason: r}"),
 				tiers("{tools: [], tier: Irreversible, reason: r}"),
 			}, "tools"},
+		"a policy has a bounded number of globs": {policyHead,
+			[]string{globs(64, 8), globs(2, 256)}, []string{globs(64, 9), globs(3, 256)}, "at most 512 globs"},
 		"digests are digests": {policyHead,
 			[]string{autonomy("{tool: a, mode: Unattended, digest: '" + digest + "'}")},
 			[]string{
@@ -144,6 +146,16 @@ func headers(entry string) string {
 }
 
 func tiers(entry string) string { return "  targets: [a]\n  tiers: [" + entry + "]" }
+
+// globs returns a policy of so many entries with so many globs each.
+func globs(each, entries int) string {
+	list := make([]string, each)
+	for i := range list {
+		list[i] = fmt.Sprintf("'a%d*'", i)
+	}
+	entry := "{tools: [" + strings.Join(list, ", ") + "], tier: Irreversible, reason: r}"
+	return tiers(entry + strings.Repeat(", "+entry, entries-1))
+}
 
 func autonomy(entry string) string { return "  targets: [a]\n  autonomy: [" + entry + "]" }
 
