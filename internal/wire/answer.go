@@ -4,6 +4,8 @@
 package wire
 
 import (
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +18,7 @@ import (
 type Answer struct {
 	// ID is the raw id of the call.
 	ID []byte
-	// Error tells whether it is a JSON-RPC error; Code is its code, 0 when it cannot be read.
+	// Error tells whether it is a JSON-RPC error; Code is its code, 0 when it cannot be read or there is a result too.
 	Error bool
 	Code  int
 	// UnknownTool tells whether an error with the code of invalid params says that there is no such tool.
@@ -38,7 +40,13 @@ func ScanAnswer(message []byte) (answer Answer, found bool, err error) {
 	if doc.Get("method").Exists() || (!result.Exists() && !failure.Exists()) {
 		return Answer{}, false, nil
 	}
+	if resemblesMember(doc, "id", "result", "error", "method") {
+		return Answer{}, false, errors.New("read an answer: a member resembles one of the envelope")
+	}
 	answer = Answer{ID: doc.Get("id").Raw(), Error: failure.Exists()}
+	if answer.Error && result.Exists() {
+		return answer, true, nil // a server that says both proves neither
+	}
 	if answer.Error {
 		if code, err := strconv.Atoi(string(failure.Get("code").Raw())); err == nil {
 			answer.Code = code
@@ -51,6 +59,20 @@ func ScanAnswer(message []byte) (answer Answer, found bool, err error) {
 	isError, kind := result.Get("isError"), result.Get("resultType")
 	// Whatever is not plainly a success is none: isError may be missing or false, nothing else.
 	answer.IsError = isError.Exists() && string(isError.Raw()) != "false"
-	answer.Complete = result.Kind() == strictjson.Object && (!kind.Exists() || kind.Is("complete")) && !result.Get("task").Exists()
+	answer.Complete = result.Kind() == strictjson.Object && (!kind.Exists() || kind.Is("complete")) && !result.Get("task").Exists() &&
+		!resemblesMember(result, "isError", "resultType", "task")
 	return answer, true, nil
+}
+
+// resemblesMember tells whether an object has a member that some parser takes for one of known, and that is none.
+func resemblesMember(object strictjson.Value, known ...string) bool {
+	if object.Kind() != strictjson.Object {
+		return false
+	}
+	for key := range object.Members() {
+		if name := key.Text(); !slices.Contains(known, name) && resembles(name, known...) {
+			return true
+		}
+	}
+	return false
 }
