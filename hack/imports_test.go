@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"internal/gateway": {
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
 		"internal/approval", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
-		"internal/netguard",
+		"internal/netguard", "internal/glyph",
 	},
 	"internal/cli":           {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/classify", "internal/action", "internal/fixture"},
 	"internal/fixture":       {"api/v1alpha1"},

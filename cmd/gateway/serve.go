@@ -112,15 +112,20 @@ func serve(ctx context.Context, o options) error {
 		return errors.Join(fmt.Errorf("--listen: %w", err), receipts.Close())
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics, err := gateway.NewMetrics(registry)
+	if err := errors.Join(err, registry.Register(collectors.NewGoCollector()),
+		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))); err != nil {
+		return errors.Join(err, agents.Close(), receipts.Close())
+	}
 	g := &gateway.Gateway{
 		Servers: servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
 		Approvals:    &approval.Store{Client: live, Clock: clock.RealClock{}, Gateway: o.name, NewClaim: uuid.NewString},
 		Loopback:     agents.Addr().(*net.TCPAddr).IP.IsLoopback(),
-		Metrics:      gateway.NewMetrics(registry),
+		Metrics:      metrics,
+		Stopping:     ctx,
 		MaxStaleness: o.maxStaleness,
 	}
-	watcher := &gateway.Watcher{Cache: watched, Client: live, Servers: servers, Clock: clock.RealClock{}, Allow: allow}
+	watcher := &gateway.Watcher{Cache: watched, Client: live, Servers: servers, Clock: clock.RealClock{}, Allow: allow, Metrics: metrics}
 	front := &door{gateway: g}
 	follow := func(ctx context.Context) error {
 		requester, err := whoCalls(ctx, live, o.requester)

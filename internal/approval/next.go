@@ -110,9 +110,9 @@ func latestThat(requests []*v1alpha1.ApprovalRequest, is func(*v1alpha1.Approval
 	return latest
 }
 
-// Bound returns the part of a spec that must be what the gateway would have written itself when an approval is
+// bound returns the part of a spec that must be what the gateway would have written itself when an approval is
 // spent: everything that gives the action its meaning, and everything that the person saw of it.
-func Bound(s v1alpha1.ApprovalRequestSpec) v1alpha1.ApprovalRequestSpec {
+func bound(s v1alpha1.ApprovalRequestSpec) v1alpha1.ApprovalRequestSpec {
 	return v1alpha1.ApprovalRequestSpec{
 		ServerRef: s.ServerRef, EndpointDigest: s.EndpointDigest, Tool: s.Tool, ToolDigest: s.ToolDigest,
 		Arguments: s.Arguments, ArgumentsSize: s.ArgumentsSize, ActionHash: s.ActionHash, BlastRadius: s.BlastRadius,
@@ -141,8 +141,8 @@ func Outdated(r *v1alpha1.ApprovalRequest, now v1alpha1.ApprovalRequestSpec) boo
 	return r.Spec.Tool == now.Tool && (r.Spec.ToolDigest != now.ToolDigest || r.Spec.EndpointDigest != now.EndpointDigest)
 }
 
-// Settled returns the phase that an outcome of the call puts the request into.
-func Settled(outcome v1alpha1.ExecutionOutcome) v1alpha1.Phase {
+// settled returns the phase that an outcome of the call puts the request into.
+func settled(outcome v1alpha1.ExecutionOutcome) v1alpha1.Phase {
 	switch outcome {
 	case v1alpha1.OutcomeSucceeded:
 		return v1alpha1.PhaseSucceeded

@@ -215,7 +215,7 @@ func TestSettled(t *testing.T) {
 	t.Parallel()
 	got := map[v1alpha1.ExecutionOutcome]v1alpha1.Phase{}
 	for _, outcome := range []v1alpha1.ExecutionOutcome{v1alpha1.OutcomeSucceeded, v1alpha1.OutcomeToolError, v1alpha1.OutcomeNotSent, v1alpha1.OutcomeRejected, v1alpha1.OutcomeUnclear, "", "Fine"} {
-		got[outcome] = Settled(outcome)
+		got[outcome] = settled(outcome)
 	}
 	want := map[v1alpha1.ExecutionOutcome]v1alpha1.Phase{
 		v1alpha1.OutcomeSucceeded: v1alpha1.PhaseSucceeded, v1alpha1.OutcomeToolError: v1alpha1.PhaseFailed, v1alpha1.OutcomeNotSent: v1alpha1.PhaseFailed,

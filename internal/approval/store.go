@@ -30,8 +30,8 @@ var (
 	ErrTaken = errors.New("the approval was taken")
 	// ErrGone: the request was deleted.
 	ErrGone = errors.New("the request is gone")
-	// ErrNoName: too many names in a row belong to other actions.
-	ErrNoName = errors.New("no free name for the request")
+	// errNoName: too many names in a row belong to other actions.
+	errNoName = errors.New("no free name for the request")
 )
 
 // Store keeps requests on the Kubernetes API.
@@ -77,7 +77,7 @@ func (s *Store) Create(ctx context.Context, namespace string, spec v1alpha1.Appr
 			return existing, nil
 		}
 	}
-	return nil, ErrNoName
+	return nil, errNoName
 }
 
 // Get reads a request live. It returns ErrGone when there is none.
@@ -159,7 +159,7 @@ func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, r
 		if !bears(current, claimed) {
 			return ErrTaken
 		}
-		phase := Settled(result.Outcome)
+		phase := settled(result.Outcome)
 		if current.CurrentPhase() == phase {
 			return nil
 		}
@@ -224,5 +224,5 @@ func (s *Store) Cancel(ctx context.Context, request *v1alpha1.ApprovalRequest, r
 
 // Same tells whether a stored request is bound to what the gateway would write now.
 func Same(stored, now v1alpha1.ApprovalRequestSpec) bool {
-	return equality.Semantic.DeepEqual(Bound(stored), Bound(now))
+	return equality.Semantic.DeepEqual(bound(stored), bound(now))
 }

@@ -351,7 +351,7 @@ func TestCreateGivesUpWhereEveryNameIsTaken(t *testing.T) {
 			return nil
 		},
 	})
-	if _, err := store(c).Create(t.Context(), "finance", asked(1, "").Spec, func(int32) string { return "n" }); !errors.Is(err, ErrNoName) || creates != maxAttempts {
+	if _, err := store(c).Create(t.Context(), "finance", asked(1, "").Spec, func(int32) string { return "n" }); !errors.Is(err, errNoName) || creates != maxAttempts {
 		t.Errorf("error %v after %d attempts", err, creates)
 	}
 }

@@ -72,7 +72,7 @@ func (c *call) serve() {
 		return
 	}
 	if refusal := wire.CheckParamHeaders(c.request.Header, c.message, definition.InputSchema); refusal != nil {
-		c.refuseMalformed(j, refusal)
+		c.refuseMalformed(j, codeHeaders, refusal)
 		return
 	}
 	if reads {
@@ -80,8 +80,7 @@ func (c *call) serve() {
 		return
 	}
 	if m := c.message.Call; m.Task || m.InputResponses || m.RequestState {
-		c.refuse(j, nil, notice{code: "FlowNotGoverned",
-			text: "tasks and calls in several rounds are not governed yet, so they are refused on a tool that is not Read. Call the tool in one round, without task, inputResponses and requestState."})
+		c.refuseFlow(j)
 		return
 	}
 	c.gate()
@@ -145,7 +144,6 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 		spec.GatedBy = spec.GatedBy[:maxGatedBy]
 	}
 	if !shown.Fits {
-		spec.BlastRadius = v1alpha1.BlastRadius{Scope: v1alpha1.BlastUnknown, Summary: shown.Summary}
 		spec.ApproveVerbs = []string{v1alpha1.VerbApproveIrreversible}
 	}
 	return spec, nil
@@ -191,16 +189,28 @@ func (c *call) refuse(j judged, request *v1alpha1.ApprovalRequest, n notice) {
 	c.reply.notice(n)
 }
 
-// refuseMalformed refuses a call whose headers contradict it, and records that.
-func (c *call) refuseMalformed(j judged, refusal *wire.Refusal) {
+// refuseMalformed refuses a call by a protocol error, and records that.
+func (c *call) refuseMalformed(j judged, code string, refusal *wire.Refusal) {
 	c.Metrics.refused(c.server.Key, "Malformed")
 	r := c.receipt(j, receipt.KindDecision)
-	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, "HeaderMismatch", refusal.Message
+	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, code, refusal.Message
 	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
 		c.refuseUnrecorded(j)
 		return
 	}
 	c.reply.refuse(refusal)
+}
+
+// refuseFlow refuses a call that would not end with its answer. A client that asked for a task reads no result of a
+// call: it gets an error.
+func (c *call) refuseFlow(j judged) {
+	n := notice{code: codeFlow,
+		text: "tasks and calls in several rounds are not governed yet, so they are refused on a tool that is not Read. Call the tool in one round, without task, inputResponses and requestState."}
+	if !c.message.Call.Task {
+		c.refuse(j, nil, n)
+		return
+	}
+	c.refuseMalformed(j, n.code, &wire.Refusal{Status: http.StatusOK, Code: mcp.INVALID_REQUEST, Message: "Tidewaiter gateway: " + n.text})
 }
 
 // refuseNotReady refuses a call that there is nothing to judge by.

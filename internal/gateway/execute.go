@@ -114,7 +114,7 @@ func (e *execution) changed(now judged) bool {
 // unclear answers for a call whose fate nobody knows.
 func (e *execution) unclear(what string) {
 	e.settle(v1alpha1.OutcomeUnclear, nil)
-	text := what + " Find out before you send it again. Do not try another way."
+	text := what + " Sent again, the same call waits for a person. Do not try another way."
 	if e.claimed != nil {
 		text = what + " The same call is refused until a person has found out. Do not try another way."
 	}
@@ -251,8 +251,12 @@ func (e *execution) settle(outcome v1alpha1.ExecutionOutcome, answer []byte) {
 		e.result.Digest = "sha256:" + hex.EncodeToString(sum[:])
 	}
 	e.Metrics.executed(e.server.Key, outcome)
+	durability := receipt.Batched
+	if outcome == v1alpha1.OutcomeUnclear {
+		durability = receipt.Sync // the next identical call must meet it
+	}
 	// The decision is on disk already; when this line cannot be written the call shows as sent, its outcome unknown.
-	if _, err := e.Receipts.Append(e.receipt(receipt.KindOutcome), receipt.Batched); err != nil {
+	if _, err := e.Receipts.Append(e.receipt(receipt.KindOutcome), durability); err != nil {
 		e.Metrics.apiFailed(e.server.Key, "receipt")
 	}
 }

@@ -290,3 +290,34 @@ func TestReceiptsSayWhatWasDecidedAndNoSecret(t *testing.T) {
 		t.Errorf("receipts:\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
 }
+
+func TestAnUnattendedCallOfUnknownOutcomeIsAPersonsToRepeat(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.promote()
+	body := toolCall("update_invoice", `{"n":1}`)
+	r.upstream.answers(cutOff("application/json", `{"jsonrpc":"2.0","id":1,`))
+	if got := r.post(body); got.code() != codeAmbiguous {
+		t.Fatalf("a torn answer: code %q", got.code())
+	}
+	r.upstream.answers(answerJSON(`{}`))
+	got := r.post(body)
+	if got.code() != codePending || len(r.upstream.requests()) != 1 {
+		t.Errorf("the same call again: code %q, %d requests to the server, want %s and 1", got.code(), len(r.upstream.requests()), codePending)
+	}
+	if gatedBy := r.request().Spec.GatedBy; gatedBy != "an earlier call of unknown outcome" {
+		t.Errorf("gatedBy: %q", gatedBy)
+	}
+	// The control: another action of the same tool runs unattended as before.
+	if got := r.post(toolCall("update_invoice", `{"n":2}`)); got.code() != "" || len(r.upstream.requests()) != 2 {
+		t.Errorf("another call: code %q, %d requests to the server", got.code(), len(r.upstream.requests()))
+	}
+	// A person who lets it run settles it.
+	r.decide(v1alpha1.DecisionApproved)
+	if got := r.post(body); got.code() != "" || len(r.upstream.requests()) != 3 {
+		t.Errorf("approved: code %q: %s", got.code(), got.body)
+	}
+	if got := r.post(body); got.code() != "" || len(r.upstream.requests()) != 4 {
+		t.Errorf("settled: code %q: %s", got.code(), got.body)
+	}
+}

@@ -35,6 +35,8 @@ type gated struct {
 	// until is the end of the hold, nextSign the time of the next sign of life.
 	until, nextSign time.Time
 	ticks           int
+	// doubt tells that the same action was sent before without a request, and nobody knows whether it took effect.
+	doubt bool
 	// replaced names a request that was cancelled since what it asked about has changed.
 	replaced string
 }
@@ -70,6 +72,11 @@ func (c *call) gate() {
 		if g.want, err = c.describe(g.judged, definition); err != nil {
 			c.refuse(g.judged, nil, notice{code: "ArgumentsNotReadable", text: "the arguments cannot be judged: " + err.Error()})
 			return
+		}
+		if g.decision.Effect == policy.Allow && c.Receipts.Unclear(g.want.ActionHash) {
+			// It may have taken effect the last time: whether it runs again is a person's to say.
+			g.decision = g.decision.Attended("an earlier call of unknown outcome")
+			g.want.GatedBy, g.doubt = g.decision.GatedBy, true
 		}
 		if g.until.IsZero() {
 			g.until, g.nextSign = c.started.Add(hold(g.snap.Server)), c.started.Add(progressEvery)

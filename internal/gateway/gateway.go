@@ -6,6 +6,7 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mark3labs/mcp-go/mcp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -51,6 +53,9 @@ type Gateway struct {
 	Loopback bool
 	// Metrics count what was decided.
 	Metrics *Metrics
+	// Stopping ends when the gateway is to stop: streams that agents only listen on end then, so that they do not keep
+	// it from stopping. Nil for never.
+	Stopping context.Context
 	// MaxStaleness is how old the last proof of the watch may be for anything.
 	MaxStaleness time.Duration
 }
@@ -131,12 +136,24 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 		writeNotReady(w, nil)
 		return
 	}
-	resp, _, err := server.send(r.Context(), outbound{request: r, headers: allHeaders})
+	ctx, cancel := g.untilStopping(r.Context())
+	defer cancel()
+	resp, _, err := server.send(ctx, outbound{request: r, headers: allHeaders})
 	if err != nil {
 		writeUpstreamError(w, nil, err)
 		return
 	}
 	relay{transform: g.listFilter(server, nil)}.run(w, resp)
+}
+
+// untilStopping bounds what has no end of its own by the end of the gateway.
+func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if g.Stopping == nil {
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(g.Stopping, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // servePost judges one message of the agent.
@@ -173,7 +190,13 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 
 // relayMessage passes a message that is not governed, and filters the answer when it is a list of tools.
 func (g *Gateway) relayMessage(w http.ResponseWriter, r *http.Request, server *Server, message wire.Message) {
-	resp, _, err := server.send(r.Context(), outbound{request: r, body: message.Raw, headers: allHeaders})
+	ctx := r.Context()
+	if message.Method == string(mcp.MethodSubscriptionsListen) { // the stream of revisions without GET
+		var cancel context.CancelFunc
+		ctx, cancel = g.untilStopping(ctx)
+		defer cancel()
+	}
+	resp, _, err := server.send(ctx, outbound{request: r, body: message.Raw, headers: allHeaders})
 	if err != nil {
 		writeUpstreamError(w, message.ID, err)
 		return

@@ -4,6 +4,9 @@
 package gateway
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,10 +22,11 @@ type Metrics struct {
 	executions *prometheus.CounterVec
 	failures   *prometheus.CounterVec
 	held       *prometheus.GaugeVec
+	proven     *prometheus.GaugeVec
 }
 
 // NewMetrics registers the gateway's metrics.
-func NewMetrics(registry prometheus.Registerer) *Metrics {
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: name, Help: help}, append([]string{"namespace", "server"}, labels...))
 	}
@@ -33,9 +37,15 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		failures:   counter("failures_total", "Writes that failed, by what was written.", "write"),
 		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "held_calls",
 			Help: "Calls that wait for a person now."}, []string{"namespace", "server"}),
+		proven: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "watch_proven_timestamp_seconds",
+			Help: "When the watch of the Kubernetes API last proved that it would show a change."}, []string{"namespace", "server"}),
 	}
-	registry.MustRegister(m.calls, m.malformed, m.executions, m.failures, m.held)
-	return m
+	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.held, m.proven} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
 }
 
 func (m *Metrics) decided(server types.NamespacedName, effect policy.Effect, reason string) {
@@ -56,4 +66,8 @@ func (m *Metrics) apiFailed(server types.NamespacedName, write string) {
 
 func (m *Metrics) holding(server types.NamespacedName, by float64) {
 	m.held.WithLabelValues(server.Namespace, server.Name).Add(by)
+}
+
+func (m *Metrics) provenAt(server types.NamespacedName, at time.Time) {
+	m.proven.WithLabelValues(server.Namespace, server.Name).Set(float64(at.Unix()))
 }

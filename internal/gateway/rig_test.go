@@ -103,7 +103,7 @@ func newRig(t testing.TB) *rig {
 	r.gateway = &Gateway{
 		Servers: map[types.NamespacedName]*Server{billing: r.server}, Requester: v1alpha1.Requester{Username: agent},
 		Approvals: &approval.Store{Client: r.api, Clock: r.clock, Gateway: "gw", NewClaim: r.newID},
-		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: NewMetrics(prometheus.NewRegistry()), MaxStaleness: 5 * time.Minute,
+		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: newMetrics(t), MaxStaleness: 5 * time.Minute,
 	}
 	r.edit(nil)
 	r.server.Dial(&up, r.server.Snapshot().EndpointDigest)
@@ -477,4 +477,13 @@ func cutOff(contentType, body string) http.HandlerFunc {
 		http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
+}
+
+func newMetrics(t testing.TB) *Metrics {
+	t.Helper()
+	m, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }

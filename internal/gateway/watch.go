@@ -53,10 +53,14 @@ type Watcher struct {
 	Clock   clock.WithTicker
 	// Allow lists addresses that may be dialled whatever their class.
 	Allow []netip.Prefix
+	// Metrics tell when the watch was last proven.
+	Metrics *Metrics
 
 	mu    sync.Mutex // held while a snapshot is put into force: no older view may follow a newer one
 	dirty chan struct{}
 	known map[types.NamespacedName]resolved
+	// doubted are the servers whose last proof failed.
+	doubted map[types.NamespacedName]bool
 }
 
 // resolved is which spec an upstream was worked out from, and when that is done again.
@@ -90,7 +94,7 @@ func NewCache(config *rest.Config, scheme *runtime.Scheme, servers map[types.Nam
 // Run keeps the snapshots until the context ends.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.dirty = make(chan struct{}, 1)
-	w.known = map[types.NamespacedName]resolved{}
+	w.known, w.doubted = map[types.NamespacedName]resolved{}, map[types.NamespacedName]bool{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.Cache.Start(ctx) })
 	for _, object := range []client.Object{&v1alpha1.GovernedServer{}, &v1alpha1.ToolPolicy{}, &v1alpha1.ApprovalRequest{}} {
@@ -253,16 +257,23 @@ func (w *Watcher) prove(ctx context.Context) {
 		if now.Sub(time.Unix(0, server.proven.Load())) < due {
 			continue
 		}
-		if err := w.compare(ctx, key); err != nil {
-			log.FromContext(ctx).Error(err, "watch not proven", "server", key)
-			continue
+		err := w.compare(ctx, key)
+		if err == nil {
+			// The snapshot has to hold what the cache holds before it counts.
+			err = w.refresh(ctx, key, server)
 		}
-		// The snapshot has to hold what the cache holds before it counts.
-		if err := w.refresh(ctx, key, server); err != nil {
-			log.FromContext(ctx).Error(err, "watch not proven", "server", key)
-			continue
+		if w.doubted[key] != (err != nil) { // said once, not every second of an outage
+			w.doubted[key] = err != nil
+			if err != nil {
+				log.FromContext(ctx).Error(err, "watch not proven", "server", key)
+			} else {
+				log.FromContext(ctx).Info("watch proven again", "server", key)
+			}
 		}
-		server.Prove(now)
+		if err == nil {
+			server.Prove(now)
+			w.Metrics.provenAt(key, now)
+		}
 	}
 }
 

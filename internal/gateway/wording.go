@@ -6,9 +6,11 @@ package gateway
 import (
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
@@ -16,6 +18,8 @@ import (
 const (
 	codePending   = "ApprovalPending"
 	codeAmbiguous = "OutcomeUnknown"
+	codeFlow      = "FlowNotGoverned"
+	codeHeaders   = "HeaderMismatch"
 )
 
 // pending tells the agent that its call waits for a person.
@@ -27,6 +31,8 @@ func (g *gated) pending(request *v1alpha1.ApprovalRequest) (done bool) {
 		text = fmt.Sprintf("the approval %s of this very call is being used right now. Send the call again in a while to learn how it ended.", request.Name)
 	case g.replaced != "":
 		text += fmt.Sprintf(" The earlier request %s was cancelled, since what it asked about has changed.", g.replaced)
+	case g.doubt:
+		text += " The same action was sent before, and nobody knows whether it took effect."
 	case request.Spec.Attempt > 1:
 		text += " The same action was asked before."
 	}
@@ -85,5 +91,13 @@ func because(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return fmt.Sprintf(" and said: %q", reason)
+	quoted := []byte(` and said: "`)
+	for _, r := range reason {
+		if glyph.Visible(r) && r != '"' {
+			quoted = utf8.AppendRune(quoted, r)
+		} else {
+			quoted = glyph.AppendEscape(quoted, r)
+		}
+	}
+	return string(append(quoted, '"'))
 }

@@ -96,6 +96,15 @@ func (s *Server) Decide(call Call) Decision {
 	return d
 }
 
+// Attended returns the decision with a person put before a call that would have run at once; gatedBy says why.
+func (d Decision) Attended(gatedBy string) Decision {
+	if d.Effect == Allow {
+		d.Effect, d.Reason, d.GatedBy = RequireApproval, ReasonApprovalRequired, gatedBy
+		d.RequiredApprovals, d.Verbs = 1, []string{d.Tier.ApproveVerb()}
+	}
+	return d
+}
+
 // decide makes the verdict that a tool's standing asks for. The ceiling stands in the last branch: an Irreversible
 // tool, and any tier that is no tier, gets there whatever its record or a promotion says.
 func decide(t Tool, s standing, revision string) Decision {

@@ -146,6 +146,19 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// Merit keeps an Irreversible tool from being promoted; this is the second lock behind it.
+func TestTheCeilingHoldsForAPromotionThatShouldNotBe(t *testing.T) {
+	t.Parallel()
+	for tier, want := range map[v1alpha1.Tier]Effect{
+		v1alpha1.TierReversible: Allow, v1alpha1.TierIrreversible: RequireApproval, "": RequireApproval, "Odd": RequireApproval,
+	} {
+		s := standing{tiering: tiering{tier: tier}, promotedBy: "ToolPolicy/p spec.autonomy[0]"}
+		if got := decide(Tool{Name: "wipe_ledger"}, s, ""); got.Effect != want {
+			t.Errorf("a promoted tool of tier %q: got %v, want %v", tier, got.Effect, want)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

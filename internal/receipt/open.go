@@ -27,7 +27,7 @@ func Open(options Options) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open receipts: %w", err)
 	}
-	w := &Writer{options: options, file: file, executed: newUIDIndex()}
+	w := &Writer{options: options, file: file, executed: newUIDIndex(), fates: newFates()}
 	if err := w.start(isNew); err != nil {
 		return nil, errors.Join(fmt.Errorf("open receipts %s: %w", options.Path, err), file.Close())
 	}
@@ -79,8 +79,8 @@ func (w *Writer) read() (recorded []string, torn []byte, err error) {
 			return nil, nil, fmt.Errorf("this is the record of gateway %q, not of %q: give every gateway a file of its own",
 				s.gateway, w.options.Gateway)
 		}
-		// Only these two need a look inside; a long file is read at the speed of its hashes.
-		if !bytes.Contains(s.line, []byte(`"requestUID":"`)) && !bytes.Contains(s.line, []byte(`"torn":{`)) {
+		// Only these need a look inside; a long file is read at the speed of its hashes.
+		if !bytes.Contains(s.line, []byte(`"requestUID":"`)) && !bytes.Contains(s.line, []byte(`"actionHash":"`)) && !bytes.Contains(s.line, []byte(`"torn":{`)) {
 			continue
 		}
 		var r Receipt
@@ -90,10 +90,13 @@ func (w *Writer) read() (recorded []string, torn []byte, err error) {
 		if r.dispatches() && w.options.Now().Sub(r.Time) <= uidRetention {
 			w.executed.add(r.RequestUID, r.Time)
 		}
+		w.fates.note(&r)
 		if r.Torn != nil {
 			recorded = append(recorded, r.Torn.File)
 		}
 	}
+	w.fates.restart()
+	w.fates.forget(w.options.Now())
 	w.chain, w.last, w.size = s.chain, s.last, s.whole
 	return recorded, s.torn, s.err
 }

@@ -81,6 +81,7 @@ type Writer struct {
 	chain       string
 	last        link
 	executed    *uidIndex
+	fates       *fates
 	mirrorError error
 }
 
@@ -228,6 +229,7 @@ func (w *Writer) commit(batch []*entry) error {
 		if e.receipt.dispatches() {
 			w.executed.add(e.receipt.RequestUID, e.receipt.Time)
 		}
+		w.fates.note(&e.receipt)
 		w.copyLine(text[start:ends[i]])
 		start = ends[i]
 	}
@@ -293,6 +295,15 @@ func (w *Writer) Executed(requestUID string) bool {
 	w.disk.Lock()
 	defer w.disk.Unlock()
 	return w.executed.has(requestUID)
+}
+
+// Unclear tells whether the same action left without a request before and nobody knows whether it took effect, as far
+// as the receipts of this gateway say; a call that a person approved settles it. It remembers for uidRetention.
+func (w *Writer) Unclear(actionHash string) bool {
+	w.disk.Lock()
+	defer w.disk.Unlock()
+	_, found := w.fates.unclear[actionHash]
+	return found
 }
 
 // Close writes what waits and gives the file free. Later calls of Append are refused.

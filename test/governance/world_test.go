@@ -341,13 +341,17 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 		w.t.Fatal(err)
 	}
 	live := plane.Client(w.t, parts.api)
+	metrics, err := gateway.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	g := &gateway.Gateway{
 		Servers: servers, Requester: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"},
 		Approvals: &approval.Store{Client: live, Clock: parts.clock, Gateway: name, NewClaim: uuid.NewString},
 		Receipts:  d.receipts, Clock: parts.clock, NewID: uuid.NewString, Loopback: true,
-		Metrics: gateway.NewMetrics(prometheus.NewRegistry()), MaxStaleness: 5 * time.Minute,
+		Metrics: metrics, MaxStaleness: 5 * time.Minute,
 	}
-	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback}
+	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback, Metrics: metrics}
 	stopWatch := w.background("gateway "+name, watcher.Run)
 	front := httptest.NewServer(g)
 	d.url = front.URL + "/mcp"
