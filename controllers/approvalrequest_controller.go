@@ -29,6 +29,8 @@ import (
 const (
 	// requestRetention is how long a request is kept after its end.
 	requestRetention = 24 * time.Hour
+	// maxCallTimeout is the longest callTimeout that the schema takes.
+	maxCallTimeout = time.Hour
 	// conflictDelay keeps a lost race quiet: the newer version is on its way through the watch anyway.
 	conflictDelay = time.Second
 	// requestWorkers lets many requests that expire at once expire on time.
@@ -146,12 +148,18 @@ func nextOpen(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Tim
 }
 
 // deadlineOf returns when a claimed call counts as lost. Without a deadline, which no gateway of ours leaves out, it
-// is the expiry: nothing executes for ever.
+// is the expiry, and no deadline is later than one that a gateway may set: nothing executes for ever.
 func deadlineOf(request *v1alpha1.ApprovalRequest) time.Time {
 	if e := request.Status.Execution; e != nil && e.Deadline != nil {
-		return e.Deadline.Time
+		return sooner(e.Deadline.Time, lastDeadline(request))
 	}
 	return request.ExpiresAt()
+}
+
+// lastDeadline is the latest deadline that is possible: of a call that was claimed as its request expired, with the
+// longest callTimeout. What a gateway writes is not trusted beyond it.
+func lastDeadline(request *v1alpha1.ApprovalRequest) time.Time {
+	return request.ExpiresAt().Add(maxCallTimeout)
 }
 
 // nextAmbiguous decides by what a person found out; without that the request stays, however old it is.
@@ -193,9 +201,9 @@ func endOf(request *v1alpha1.ApprovalRequest) time.Time {
 	e := request.Status.Execution
 	switch {
 	case ran && e != nil && e.FinishedAt != nil:
-		return e.FinishedAt.Time
+		return sooner(e.FinishedAt.Time, lastDeadline(request))
 	case ran && e != nil && e.Deadline != nil:
-		return e.Deadline.Time
+		return sooner(e.Deadline.Time, lastDeadline(request))
 	default:
 		return request.ExpiresAt()
 	}

@@ -156,6 +156,17 @@ func TestNextStep(t *testing.T) {
 		"without a deadline it has until the expiry": {
 			request: newRequest(inPhase(v1alpha1.PhaseExecuting)), after: ttl, want: step{phase: v1alpha1.PhaseAmbiguous},
 		},
+		"a deadline that no gateway of ours sets ends with the last that one could set": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(9*365*day)), after: ttl, want: step{wait: maxCallTimeout},
+		},
+		"what a gateway writes keeps nothing executing for ever": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(9*365*day)), after: ttl + maxCallTimeout,
+			want: step{phase: v1alpha1.PhaseAmbiguous},
+		},
+		"nor a request that has ended": {
+			request: newRequest(inPhase(v1alpha1.PhaseSucceeded), finished(9*365*day), accounted(3*ttl)), after: 3*ttl + day,
+			want: step{remove: true},
+		},
 		"a no does not stop what runs": {
 			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(5*time.Minute), decided(v1alpha1.DecisionDenied)),
 			want:    step{wait: 5 * time.Minute},
