@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"internal/classify":   {"api/v1alpha1", "internal/tool"},
 	"internal/action":     {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/strictjson"},
 	"internal/snapshot":   {"api/v1alpha1", "internal/policy", "internal/tool", "internal/fixture"},
-	"internal/discovery":  {"internal/tool", "internal/netguard"},
+	"internal/discovery":  {"internal/glyph", "internal/tool", "internal/netguard"},
 	"internal/endpoint":   {"api/v1alpha1", "internal/netguard", "internal/fixture"},
 	"internal/gateway": {
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",

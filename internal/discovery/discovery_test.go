@@ -160,6 +160,14 @@ func TestListsAreBounded(t *testing.T) {
 				"left out 4 with no strict JSON definition, or without a printable name of 1 to 128 bytes",
 			},
 		},
+		"names with characters that nobody sees, or that turn a line round": {
+			list: func(string, int) string {
+				return listOf(`{"name":"get"},{"name":"größe_日本"},{"name":"get_\u202eteg"},{"name":"get_\u009b31m"},{"name":"get\u200b"},
+					{"name":"get_\u2028"},{"name":"get\u3164"},{"name":"get_\u001b[2J"},{"name":"get_\u061c"}`, "")
+			},
+			wantTools: 2, wantLists: 1,
+			wantGaps: []string{"left out 7 with no strict JSON definition, or without a printable name of 1 to 128 bytes"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,7 @@ import (
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
 )
 
@@ -137,11 +138,12 @@ func (s *session) announces() bool {
 	return tools != nil && tools.ListChanged
 }
 
-// clip returns at most limit bytes of a text that a stranger wrote, without what does not print.
+// clip returns at most limit bytes of a text that a stranger wrote, without what a person does not see: controls also
+// beyond ASCII, and marks that turn the rest of a line round.
 func clip(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "")
 	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if !glyph.Visible(r) {
 			return -1
 		}
 		return r
