@@ -62,12 +62,12 @@ var irreversible = words(
 	`terminate kill teardown cleanup uninstall decommission deprovision prune vacuum discard empty evict flush`,
 	`hdel srem zrem xdel lpop rpop flushdb flushall forget forfeit liquidate slash demolish eradicate raze zap`,
 	// Taking back what others hold.
-	`revoke void invalidate expire`,
+	`revoke void invalidate expire annul nullify rescind repeal`,
 	// Sending: what was read cannot be unread.
 	`send resend broadcast announce notify dm tweet retweet toot blast reply message`,
 	// Paying and trading.
 	`pay repay prepay refund withdraw buy sell purchase donate spend disburse reimburse remit wire stake unstake`,
-	`swap mint bid redeem charge checkout`,
+	`swap mint bid redeem charge checkout settle outbid wager gamble`,
 	// Free code and commands.
 	`exec execute eval evaluate invoke shell sudo spawn inject`,
 	// Overwriting and joining history.
@@ -127,7 +127,7 @@ var reversible = words(
 	`manage handle control administer maintain moderate triage mark unmark post request issue report file log`,
 	`email mail sms order comment label tag note review test respond interact answer`,
 	`verify track untrack clean trade train finetune retrain forward redirect route reroute`,
-	`contact book rebook unreserve hire nominate draft`,
+	`contact book rebook unreserve hire nominate draft unplug retitle poke`,
 	`branch snapshot form sanitize redact mask encrypt decrypt zip unzip compress decompress`,
 	`chmod chown mkdir touch symlink mv cp tee`,
 	// Home, shop, studio and game.
@@ -206,6 +206,7 @@ var effectsOf = map[string]set{
 	"show":    words(`notification toast alert message`),
 	"read":    words(`write`),
 	"lint":    words(`fix`),
+	"get":     words(`rid`),
 }
 
 // headings are read verbs that at the start of a name may be the thing acted

@@ -198,7 +198,22 @@ func (n name) read(i int) proof {
 			}
 		}
 	}
+	if word := n.unknownVerb(i); word != "" {
+		return proof{tier: v1alpha1.TierReversible, word: word, why: "stands where a second verb does, and is not known to read"}
+	}
 	return proof{tier: v1alpha1.TierRead, word: t.text, why: "reads, and no other word of the name has effects"}
+}
+
+// unknownVerb returns a word that must be a verb by its place, and that no table knows: behind a conjunction that follows
+// the verb at i at once (get_and_yeet, but not list_users_and_groups), or behind a then.
+func (n name) unknownVerb(i int) string {
+	for j := i + 2; j < len(n.tokens); j++ {
+		link, t := n.tokens[j-1].text, n.tokens[j]
+		if (j == i+2 && joins[link] || link == "then") && !isRead(t.verb) {
+			return t.text
+		}
+	}
+	return ""
 }
 
 // withoutVerb judges a name of nouns only.
