@@ -53,15 +53,20 @@ func TestPeopleDecideWithKubectl(t *testing.T) {
 	}, s.kubectl(t, s.anaFile, "approve", "cranes-1", "--reason", "checked"))
 	expectOutput(t, output{
 		stdout: shown("cranes-1"), exit: 1,
-		stderr: "error: cranes-1 is Approved (checked): it runs once, if the agent waits or sends the call again by THEN\n",
+		stderr: "error: nothing was changed: cranes-1 is Approved (checked): it runs once, if the agent waits or sends the call again by THEN\n",
 	}, s.kubectl(t, s.anaFile, "tidewaiter", "approve", "cranes-1"))
+	expectOutput(t, output{
+		stdout: shown("cranes-1"), exit: 1,
+		stderr: "error: nothing was changed: cranes-1 is Approved (checked): it runs once, if the agent waits or sends the call again by THEN; " +
+			"an approval is taken back by deny without --without-prejudice\n",
+	}, s.kubectl(t, s.anaFile, "deny", "cranes-1", "--without-prejudice"))
 	// Taken back without a word: the reason of the yes does not stay beside the no.
 	expectOutput(t, output{
 		stdout: shown("cranes-1") + "cranes-1 is Denied: the same action is refused until THEN\n",
 	}, s.kubectl(t, s.anaFile, "deny", "cranes-1"))
 	expectOutput(t, output{
 		stdout: shown("cranes-1"), exit: 1,
-		stderr: "error: cranes-1 is Denied: the same action is refused until THEN\n",
+		stderr: "error: nothing was changed: cranes-1 is Denied: the same action is refused until THEN\n",
 	}, s.kubectl(t, s.anaFile, "approve", "cranes-1"))
 
 	s.ask(t, "cranes-2")
@@ -71,12 +76,15 @@ func TestPeopleDecideWithKubectl(t *testing.T) {
 
 	expectOutput(t, output{
 		exit: 1,
-		stderr: "error: there is no ApprovalRequest cranes-9 in namespace NAMESPACE; those that wait: " +
+		stderr: "error: there is no ApprovalRequest cranes-9 in namespace NAMESPACE; those that wait there: " +
 			"kubectl get areq -n NAMESPACE --field-selector status.phase=Pending\n",
 	}, s.kubectl(t, s.anaFile, "approve", "cranes-9"))
 	expectOutput(t, output{
-		exit: 2, stderr: "error: accepts 1 arg(s), received 0\nSee 'kubectl approve --help'.\n",
+		exit: 2, stderr: "error: give the name of one ApprovalRequest; 0 were given\nSee 'kubectl approve --help'.\n",
 	}, s.kubectl(t, s.anaFile, "approve"))
+	expectOutput(t, output{
+		exit: 2, stderr: "error: give the name alone, without the kind and the slash before it\nSee 'kubectl deny --help'.\n",
+	}, s.kubectl(t, s.anaFile, "deny", "areq/cranes-1"))
 }
 
 func TestOthersAreToldWhatTheyLack(t *testing.T) {
@@ -212,7 +220,7 @@ func TestWhoComesTooLateIsToldTheState(t *testing.T) {
 		}
 	}, "kubectl-approve", "cranes-1")
 	expectOutput(t, output{
-		stdout: shown("cranes-1"), exit: 1, stderr: "error: cranes-1 is Denied (no): the same action is refused until THEN\n",
+		stdout: shown("cranes-1"), exit: 1, stderr: "error: nothing was changed: cranes-1 is Denied (no): the same action is refused until THEN\n",
 	}, got)
 
 	s.ask(t, "cranes-2")
@@ -221,7 +229,7 @@ func TestWhoComesTooLateIsToldTheState(t *testing.T) {
 	}
 	s.claim(t, "cranes-2", time.Hour)
 	expectOutput(t, output{
-		stdout: shown("cranes-2"), exit: 1, stderr: "error: cranes-2 is Executing: the approval was used, and the call was sent\n",
+		stdout: shown("cranes-2"), exit: 1, stderr: "error: nothing was changed: cranes-2 is Executing: the approval was used, and the call was sent\n",
 	}, s.run(t, s.anaFile, nil, "kubectl-deny", "cranes-2"))
 }
 

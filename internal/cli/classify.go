@@ -63,7 +63,12 @@ Exit codes: 0 done, 1 a file cannot be read or a goal is not met, 2 not understo
 
   # Fail a build when a labelled effect comes out Read, or the figures fall
   kubectl tidewaiter classify -f tools.jsonl --expect labels.jsonl --min-read 95 --min-irreversible 85 --max-raised 15`,
-		Args: usage(cobra.NoArgs),
+		Args: usage(func(_ *cobra.Command, given []string) error {
+			if len(given) > 0 {
+				return errors.New("the file goes behind -f")
+			}
+			return nil
+		}),
 		RunE: func(*cobra.Command, []string) error {
 			if err := o.validate(); err != nil {
 				return usageError{err}

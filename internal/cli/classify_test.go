@@ -223,7 +223,7 @@ func TestClassifySaysWhatIsWrong(t *testing.T) {
 		"labels that are none":   {[]string{"-f", tools, "--expect", file(t, "[")}, 1, "line 1: "},
 		"labels of other tools":  {[]string{"-f", tools, "--expect", file(t, `{"server":"x","name":"y","tier":"read"}`)}, 1, "no label of"},
 		"no labels":              {[]string{"-f", tools, "--expect", file(t, "")}, 1, "no label of"},
-		"an argument besides -f": {[]string{"-f", tools, "more"}, 2, "unknown command"},
+		"an argument besides -f": {[]string{"-f", tools, "more"}, 2, "the file goes behind -f"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

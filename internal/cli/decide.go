@@ -37,7 +37,7 @@ manager has put it into force. kubectl deny takes an approval back until it is u
 
 Exit codes: 0 approved, 1 not approved (the message says what the state is), 2 not understood.`,
 		Example: `  kubectl approve billing-0123456789abcdef0123-1 --reason "checked with finance"`,
-		Args:    usage(cobra.ExactArgs(1)),
+		Args:    usage(oneName),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	o.addFlags(cmd)
@@ -59,7 +59,7 @@ the agent may ask again and the tool keeps its record (the request becomes Dismi
 Exit codes: 0 refused, 1 not refused (the message says what the state is), 2 not understood.`,
 		Example: `  kubectl deny billing-0123456789abcdef0123-1 --reason "wrong account"
   kubectl deny billing-0123456789abcdef0123-1 --without-prejudice --reason "not during the audit"`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: usage(oneName),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if withoutPrejudice {
 				o.decision = v1alpha1.DecisionDismissed
@@ -106,7 +106,10 @@ func (o *decideOptions) mayDecide(r *v1alpha1.ApprovalRequest) error {
 	if open || revocable && o.decision == v1alpha1.DecisionDenied {
 		return nil
 	}
-	return notDone("%s", state(r))
+	if revocable && o.decision == v1alpha1.DecisionDismissed {
+		return notDone("nothing was changed: %s; an approval is taken back by deny without --without-prejudice", state(r))
+	}
+	return notDone("nothing was changed: %s", state(r))
 }
 
 // change writes the decision with its own reason: that of an earlier decision must not stand beside it.

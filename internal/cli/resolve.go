@@ -42,7 +42,7 @@ found. Until then the same action is refused.
 
 Exit codes: 0 settled, 1 not settled (the message says what the state is), 2 not understood.`,
 		Example: `  kubectl tidewaiter resolve billing-0123456789abcdef0123-1 --not-executed --reason "no refund in the ledger"`,
-		Args:    usage(cobra.ExactArgs(1)),
+		Args:    usage(oneName),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	flags := cmd.Flags()
@@ -56,7 +56,7 @@ Exit codes: 0 settled, 1 not settled (the message says what the state is), 2 not
 func (o *resolveOptions) run(ctx context.Context, name string) error {
 	switch {
 	case o.committed == o.notExecuted:
-		return usageError{errors.New("say what you found: --committed or --not-executed")}
+		return usageError{errors.New("say what you found, with one of --committed and --not-executed")}
 	case strings.TrimSpace(o.reason) == "":
 		return usageError{errors.New("say how you know: --reason TEXT")}
 	}

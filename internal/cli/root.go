@@ -42,6 +42,17 @@ func usage(args cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// oneName wants the name of one request, as kubectl get prints it but for the kind.
+func oneName(_ *cobra.Command, given []string) error {
+	switch {
+	case len(given) != 1:
+		return fmt.Errorf("give the name of one ApprovalRequest; %d were given", len(given))
+	case strings.Contains(given[0], "/"):
+		return errors.New("give the name alone, without the kind and the slash before it")
+	}
+	return nil
+}
+
 // Run runs the verb that the arguments ask for and returns the exit code. The first argument is the program: as
 // kubectl-approve or kubectl-deny it is that verb, else it has all of them.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {

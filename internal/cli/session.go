@@ -71,6 +71,9 @@ func (s *session) addFlags(flags *pflag.FlagSet) {
 func (s *session) connect() error {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides)
 	config, err := loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return errors.New("no kubeconfig was found, or it names no cluster: give --kubeconfig, or set KUBECONFIG")
+	}
 	if err != nil {
 		return fmt.Errorf("read kubeconfig: %w", err)
 	}
@@ -110,10 +113,10 @@ func (s *session) get(ctx context.Context, name string) (*v1alpha1.ApprovalReque
 	err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &request)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, notDone("there is no ApprovalRequest %s in namespace %s; those that wait: kubectl get areq -n %s --field-selector status.phase=Pending",
+		return nil, notDone("there is no ApprovalRequest %s in namespace %s; those that wait there: kubectl get areq -n %s --field-selector status.phase=Pending",
 			visible(name), s.namespace, s.namespace)
 	case apierrors.IsForbidden(err):
-		return nil, notDone("%v\nYou need the verb get: kubectl auth can-i get approvalrequests -n %s", err, s.namespace)
+		return nil, notDone("%v\nYou need the verb get: kubectl auth can-i get approvalrequests.tidewaiter.dev -n %s\nIf the request is in another namespace, name that with -n behind the name of the request.", err, s.namespace)
 	case err != nil:
 		return nil, fmt.Errorf("read ApprovalRequest: %w", err)
 	}
