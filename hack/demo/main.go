@@ -51,6 +51,9 @@ func main() {
 	default:
 		err = run(ctx, *stay)
 	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", err)
+	}
 	cancel()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -60,6 +63,11 @@ func main() {
 
 // run sets the stage, tells the story and clears up; with stay it clears up only when it is told to end.
 func run(ctx context.Context, stay bool) (err error) {
+	unlock, err := lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("make %s: %w", folder, err)
 	}
@@ -74,8 +82,8 @@ func run(ctx context.Context, stay bool) (err error) {
 		return err
 	}
 	if err == nil {
-		t.say("It is left running. Play with it:\n\n  export KUBECONFIG=%s   # the approver; %s is the editor\n  export PATH=%s:%s:$PATH\n  kubectl -n %s get tidewaiter\n\nThe gateway is at %s, receipts and logs are in %s. `make demo-stop` ends it.",
-			s.kubeconfig("approver"), s.kubeconfig("editor"), s.path(), filepath.Dir(s.kubectl), namespace, s.gatewayURL, s.dir)
+		t.say("It is left running. Play with it:\n\n  export KUBECONFIG=%s   # the approver; %s is the editor\n  export PATH=%s:%s:$PATH\n  kubectl get tidewaiter\n\nThe gateway is at %s, receipts and logs are in %s. `make demo-stop` ends it.",
+			s.kubeconfig("approver"), s.kubeconfig("editor"), s.path(), filepath.Dir(s.kubectl), s.gatewayURL, s.dir)
 	}
 	if writeErr := remember(kept{PID: os.Getpid(), OK: err == nil}); writeErr != nil {
 		return errors.Join(err, writeErr)
@@ -90,11 +98,14 @@ func run(ctx context.Context, stay bool) (err error) {
 
 // detach runs the demo in a process of its own, and returns when the story is told.
 func detach(ctx context.Context) error {
+	unlock, err := lock()
+	if err != nil {
+		return err
+	}
+	// The process that stays takes the lock for itself.
+	unlock()
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("make %s: %w", folder, err)
-	}
-	if _, err := recall(); err == nil {
-		return errors.New("a demo is running already; end it with make demo-stop")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -131,12 +142,20 @@ func detach(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("the demo did not end well; see %s", log.Name()), cmd.Wait())
 }
 
-// end ends a demo that was kept, and waits until it is gone.
+// end ends a demo that was kept, waits until it is gone, and removes what it left.
 func end() error {
+	unlock, err := lock()
+	if err == nil {
+		defer unlock()
+		fmt.Println("no demo is running")
+		return forgetKilled()
+	}
+	if !errors.Is(err, errRunning) {
+		return err
+	}
 	state, err := recall()
 	if errors.Is(err, os.ErrNotExist) {
-		fmt.Println("no demo is running")
-		return nil
+		return errors.New("a demo is still at its steps: wait until it has told them, or end it with Ctrl-C where it runs")
 	}
 	if err != nil {
 		return err
@@ -145,13 +164,48 @@ func end() error {
 		return fmt.Errorf("end process %d: %w", state.PID, err)
 	}
 	for range 600 {
-		if syscall.Kill(state.PID, 0) != nil {
+		unlock, err := lock()
+		if err == nil {
+			defer unlock()
 			fmt.Println("the demo has ended")
 			return os.RemoveAll(folder)
+		}
+		if !errors.Is(err, errRunning) {
+			return err
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	return fmt.Errorf("process %d does not end", state.PID)
+}
+
+// forgetKilled removes what a demo left that was kept, and ended without being asked to.
+func forgetKilled() error {
+	_, err := os.Stat(filepath.Join(folder, "state.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, os.RemoveAll(folder))
+}
+
+// errRunning says that another demo has this copy of the repository, and with it the folder.
+var errRunning = errors.New("a demo is running here already; end it with make demo-stop, or with Ctrl-C where it runs")
+
+// lock keeps other demos out of the folder. The kernel gives the lock back when its holder ends, however that happens,
+// so a demo that was killed leaves nothing in the way of the next.
+func lock() (unlock func(), err error) {
+	repository, err := os.Open(".")
+	if err != nil {
+		return nil, fmt.Errorf("open the repository: %w", err)
+	}
+	// The descriptor is closed in programs that the demo starts.
+	if err := syscall.Flock(int(repository.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		repository.Close() //nolint:errcheck // it was only read
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errRunning
+		}
+		return nil, fmt.Errorf("lock the repository: %w", err)
+	}
+	return func() { repository.Close() }, nil //nolint:errcheck // it was only read
 }
 
 func remember(state kept) error {

@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tidewaiter/tidewaiter/hack/demo/billing"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
@@ -158,11 +159,24 @@ func (s *stage) cast(ctx context.Context) error {
 			return err
 		}
 		s.files[name] = filepath.Join(s.dir, "kubeconfig-"+name)
-		if err := os.Rename(path, s.files[name]); err != nil {
-			return fmt.Errorf("keep kubeconfig: %w", err)
+		if err := keepKubeconfig(s.files[name], path); err != nil {
+			return err
 		}
 	}
 	return fixture.Create(ctx, s.plane.Admin, namespace, rights)
+}
+
+// keepKubeconfig copies a kubeconfig, with the demo's namespace as that of its context.
+func keepKubeconfig(to, from string) error {
+	config, err := clientcmd.LoadFromFile(from)
+	if err != nil {
+		return fmt.Errorf("read a kubeconfig: %w", err)
+	}
+	config.Contexts[config.CurrentContext].Namespace = namespace
+	if err := clientcmd.WriteToFile(*config, to); err != nil {
+		return fmt.Errorf("keep a kubeconfig: %w", err)
+	}
+	return nil
 }
 
 // serve serves a handler on a free port of this machine.
@@ -224,7 +238,7 @@ func (s *stage) clear() error {
 
 // as returns kubectl with the project's plugins, as one of the identities.
 func (s *stage) as(ctx context.Context, identity string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.kubectl, append(args, "-n", namespace)...)
+	cmd := exec.CommandContext(ctx, s.kubectl, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.files[identity], "KUBECACHEDIR="+filepath.Join(s.dir, "cache-"+identity),
 		"PATH="+strings.Join([]string{s.path(), filepath.Dir(s.kubectl), os.Getenv("PATH")}, string(os.PathListSeparator)))
 	return cmd
