@@ -88,8 +88,12 @@ func (h *hidden) appendMembers(v strictjson.Value) []byte {
 		return text
 	}
 	var parts []part
-	total := len("{}")
+	total, rest := len("{}"), 0
 	for key, value := range v.Members() {
+		if len(parts) == maxParts {
+			rest++ // nobody will see it: what stands before it fills the room
+			continue
+		}
 		p := part{key: key, value: value, text: h.appendMember(nil, key, value)}
 		total += len(p.text) + len(",")
 		parts = append(parts, p)
@@ -111,27 +115,40 @@ func (h *hidden) appendMembers(v strictjson.Value) []byte {
 		total -= len(p.text) - len(short)
 		p.text = short
 	}
-	return h.join(parts, total)
+	return h.join(parts, rest, total)
 }
 
-// join writes the members one behind the other, and in the place of the last ones, if they do not fit, how many they are.
-func (h *hidden) join(parts []part, total int) []byte {
+// maxParts is how many members of the least size fit into MaxShown. Who calls could send hundreds of thousands, and all
+// that comes behind these costs nothing but its count.
+const maxParts = MaxShown / len(`"":0,`)
+
+// join writes the members one behind the other, and in the place of the last ones, if they do not fit, how many they
+// are; rest is the number of those that are not among the parts.
+func (h *hidden) join(parts []part, rest, total int) []byte {
 	const reserve = 128 // for the last mark
 	out := []byte{'{'}
 	for i, p := range parts {
-		if total > MaxShown && len(out)+len(p.text) > MaxShown-reserve {
-			h.members += len(parts) - i
-			if i > 0 {
-				out = append(out, ',')
-			}
-			return fmt.Appendf(out, `"%s%d more members]":null}`, HiddenMark, len(parts)-i)
+		if (total > MaxShown || rest > 0) && len(out)+len(p.text) > MaxShown-reserve {
+			return h.appendRest(out, len(parts)-i+rest)
 		}
 		if i > 0 {
 			out = append(out, ',')
 		}
 		out = append(out, p.text...)
 	}
+	if rest > 0 {
+		return h.appendRest(out, rest)
+	}
 	return append(out, '}')
+}
+
+// appendRest ends an object with the number of the members that are not shown.
+func (h *hidden) appendRest(out []byte, count int) []byte {
+	h.members += count
+	if len(out) > len("{") {
+		out = append(out, ',')
+	}
+	return fmt.Appendf(out, `"%s%d more members]":null}`, HiddenMark, count)
 }
 
 func (h *hidden) appendMember(dst []byte, key, value strictjson.Value) []byte {
@@ -174,6 +191,9 @@ func (h *hidden) appendValue(dst []byte, v strictjson.Value) []byte {
 		first := true
 		dst = append(dst, '{')
 		for key, value := range v.Members() {
+			if len(dst) > MaxShown {
+				break
+			}
 			if !first {
 				dst = append(dst, ',')
 			}
@@ -185,6 +205,9 @@ func (h *hidden) appendValue(dst []byte, v strictjson.Value) []byte {
 		first := true
 		dst = append(dst, '[')
 		for element := range v.Elements() {
+			if len(dst) > MaxShown {
+				break
+			}
 			if !first {
 				dst = append(dst, ',')
 			}

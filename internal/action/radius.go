@@ -22,6 +22,10 @@ const (
 	maxQuoted       = 64
 )
 
+// maxVisited is how many members and entries of the arguments are judged. With more the arguments are far from fitting,
+// so that the scope is Unknown whatever the rest says; looking at all of it would take a caller's word for how long.
+const maxVisited = 5000
+
 // Radius says how far a call reaches, as far as its arguments and the tool's input schema (nil if not known) tell. It is
 // the same for every spelling of the same arguments.
 //
@@ -60,6 +64,8 @@ type reach struct {
 	upTo []string
 	// missing are identifiers that the schema has and the arguments do not give.
 	missing []string
+	// visited counts members and entries.
+	visited int
 }
 
 // note adds evidence, as much of it as may be told.
@@ -76,6 +82,9 @@ func merge(list *[]string, more []string) {
 // object follows the members of an object at a path; "" is the arguments themselves.
 func (r *reach) object(path string, v strictjson.Value) {
 	for key, value := range v.Members() {
+		if r.visited++; r.visited > maxVisited {
+			return
+		}
 		name := key.Text()
 		r.member(join(path, name), tool.Words(name), value, secretKey(name))
 	}
@@ -194,12 +203,15 @@ func (r *reach) text(path string, words []string, text string) {
 
 // list follows a list: its entries one by one for what widens, and their number.
 func (r *reach) list(path string, words []string, v strictjson.Value) {
-	var each reach
+	each := reach{visited: r.visited}
 	count := 0
 	for element := range v.Elements() {
-		each.member(path, words, element, false)
+		if each.visited++; each.visited <= maxVisited {
+			each.member(path, words, element, false)
+		}
 		count++
 	}
+	r.visited = each.visited
 	merge(&r.widens, each.widens)
 	merge(&r.code, each.code)
 	targets := len(each.scoped)+len(each.bulk) > 0
@@ -217,9 +229,11 @@ func (r *reach) list(path string, words []string, v strictjson.Value) {
 
 // schema follows the input schema for what the arguments leave out: flags that are set by default, and identifiers.
 func (r *reach) schema(path string, schema, v strictjson.Value) {
-	for key, property := range schema.Get("properties").Members() {
+	properties := schema.Get("properties")
+	values := described(properties, v)
+	for key, property := range properties.Members() {
 		name := key.Text()
-		at, words, given := join(path, name), tool.Words(name), v.Get(name)
+		at, words, given := join(path, name), tool.Words(name), values[name]
 		absent := !given.Exists() || given.Kind() == strictjson.Null
 		switch {
 		case absent && widens(words) && truthy(words, property.Get("default")):
@@ -230,6 +244,24 @@ func (r *reach) schema(path string, schema, v strictjson.Value) {
 			r.schema(at, property, given)
 		}
 	}
+}
+
+// described returns the arguments that have a property, by name, in one walk: there may be many of both.
+func described(properties, v strictjson.Value) map[string]strictjson.Value {
+	values := map[string]strictjson.Value{}
+	for key := range properties.Members() {
+		values[key.Text()] = strictjson.Value{}
+	}
+	if len(values) == 0 {
+		return values
+	}
+	for key, value := range v.Members() {
+		name := key.Text()
+		if _, ok := values[name]; ok {
+			values[name] = value
+		}
+	}
+	return values
 }
 
 // noIdentifier judges a call that names nothing though the tool could be told what to act on.
