@@ -7,6 +7,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -139,7 +140,12 @@ func detach(ctx context.Context) error {
 	if state, err := recall(); err == nil && state.OK {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("the demo did not end well; see %s", log.Name()), cmd.Wait())
+	cmd.Wait() //nolint:errcheck // what it said tells more
+	said, err := os.ReadFile(log.Name())
+	if err != nil {
+		return fmt.Errorf("read what the demo said: %w", err)
+	}
+	return fmt.Errorf("the demo that was to stay has ended:\n%s", bytes.TrimSpace(said))
 }
 
 // end ends a demo that was kept, waits until it is gone, and removes what it left.
