@@ -22,8 +22,6 @@ func members(count int) string {
 }
 
 // Allocations are counted for the whole process, so it runs alone.
-//
-//nolint:paralleltest // see above
 func TestACallerCannotMakeTheGatewayLookAtEverything(t *testing.T) {
 	const many = 20_000
 	entries := strings.Repeat(`,{"id":"x"}`, many)[1:]

@@ -53,7 +53,7 @@ func compileGlob(pattern string) *glob {
 func (g *glob) movesOn(r rune, words int) []uint64 {
 	i := g.index(r)
 	if i == 0 {
-		i = uint16(len(g.moves)) //nolint:gosec // a pattern has at most 128 characters
+		i = uint16(len(g.moves)) // a pattern has at most 128 characters
 		g.moves = append(g.moves, make([]uint64, words))
 		if r < utf8.RuneSelf {
 			g.ascii[r] = i
