@@ -32,6 +32,7 @@ type call struct {
 	reply   *reply
 	id      string
 	started time.Time
+	meant   meaning // the last that was worked out
 }
 
 // judged is a call with the verdict on it and the snapshot that gave it.
@@ -118,22 +119,15 @@ const maxGatedBy = 256
 // describe says what the call would do, as a person will be asked about it.
 func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.ApprovalRequestSpec, error) {
 	digest, d := toolDigest(j.snap, j.decision), j.decision
-	hash, err := action.Hash(action.Input{
-		ServerUID: string(j.snap.Server.UID), EndpointDigest: j.snap.EndpointDigest, Tool: d.Tool.Name, ToolDigest: digest,
-		Params: c.message.Params, Requester: c.Requester.Username,
-	})
+	meant, err := c.mean(meaningOf{string(j.snap.Server.UID), j.snap.EndpointDigest, digest, definition.Digest()}, definition.InputSchema)
 	if err != nil {
-		return v1alpha1.ApprovalRequestSpec{}, fmt.Errorf("hash the action: %w", err)
+		return v1alpha1.ApprovalRequestSpec{}, err
 	}
-	shown, err := action.Mask(c.message.Call.Arguments)
-	if err != nil {
-		return v1alpha1.ApprovalRequestSpec{}, fmt.Errorf("show the arguments: %w", err)
-	}
+	shown := meant.shown
 	spec := v1alpha1.ApprovalRequestSpec{
 		ServerRef: serverRef(j.snap), EndpointDigest: j.snap.EndpointDigest, Tool: d.Tool.Name, ToolDigest: digest,
-		Arguments: shown.Text, ArgumentsSize: int64(shown.Size), ActionHash: hash,
-		BlastRadius: action.Radius(c.message.Call.Arguments, definition.InputSchema),
-		Requester:   c.Requester, Tier: d.Tier, GatedBy: d.GatedBy,
+		Arguments: shown.Text, ArgumentsSize: int64(shown.Size), ActionHash: meant.hash, BlastRadius: meant.radius,
+		Requester: c.Requester, Tier: d.Tier, GatedBy: d.GatedBy,
 		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, PolicyRevision: d.Revision,
 		TTLSeconds: int32(j.snap.Server.Spec.Approvals.TTL.Seconds()),
 	}
@@ -147,6 +141,38 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 		spec.ApproveVerbs = []string{v1alpha1.VerbApproveIrreversible}
 	}
 	return spec, nil
+}
+
+// meaning is what the arguments of a call come to; it costs time that grows with them.
+type meaning struct {
+	of     meaningOf
+	hash   string
+	shown  action.Masked
+	radius v1alpha1.BlastRadius
+}
+
+// meaningOf is what a meaning depends on besides the call itself.
+type meaningOf struct{ serverUID, endpointDigest, toolDigest, definition string }
+
+// mean works out the meaning of the call, once as long as nothing that it depends on changes: a held call is judged anew
+// whenever anything happens, and its arguments stay.
+func (c *call) mean(of meaningOf, inputSchema []byte) (meaning, error) {
+	if c.meant.of == of && of != (meaningOf{}) {
+		return c.meant, nil
+	}
+	hash, err := action.Hash(action.Input{
+		ServerUID: of.serverUID, EndpointDigest: of.endpointDigest, Tool: c.message.Call.Name, ToolDigest: of.toolDigest,
+		Params: c.message.Params, Requester: c.Requester.Username,
+	})
+	if err != nil {
+		return meaning{}, fmt.Errorf("hash the action: %w", err)
+	}
+	shown, err := action.Mask(c.message.Call.Arguments)
+	if err != nil {
+		return meaning{}, fmt.Errorf("show the arguments: %w", err)
+	}
+	c.meant = meaning{of: of, hash: hash, shown: shown, radius: action.Radius(c.message.Call.Arguments, inputSchema)}
+	return c.meant, nil
 }
 
 // receipt returns the record of the verdict, or of the outcome, of the call.
