@@ -26,6 +26,7 @@ var allowed = map[string][]string{
 	"internal/strictjson": {},
 	"internal/wire":       {"internal/strictjson"},
 	"internal/tool":       {"internal/strictjson"},
+	"internal/vote":       {"api/v1alpha1", "internal/strictjson"},
 	"internal/policy":     {"api/v1alpha1", "internal/glyph"},
 	"internal/approval":   {"api/v1alpha1", "internal/fixture"},
 	"internal/classify":   {"api/v1alpha1", "internal/tool"},

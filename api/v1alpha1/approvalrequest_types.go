@@ -161,6 +161,12 @@ type Requester struct {
 	// +kubebuilder:validation:MaxLength=256
 	Username string `json:"username,omitempty"`
 
+	// actsFor is the username of the user that the requester acts for, where its token says so; empty for none.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	ActsFor string `json:"actsFor,omitempty"`
+
 	// groups of the requester, for the record.
 	// +optional
 	// +listType=atomic
@@ -236,8 +242,8 @@ type ApprovalRequestStatus struct {
 	// +kubebuilder:default=Pending
 	Phase Phase `json:"phase,omitempty"`
 
-	// decision is what a person patches: Approved, Denied or Dismissed. An Approved request can still be Denied
-	// until it is executed.
+	// decision is what a person patches: Approved, Denied or Dismissed. It becomes an entry of votes, and is empty
+	// again while more persons must approve. An Approved request can still be Denied until it is executed.
 	// +optional
 	Decision Decision `json:"decision,omitempty"`
 
@@ -246,7 +252,8 @@ type ApprovalRequestStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason,omitempty"`
 
-	// votes are what each person said. Nobody can write them yet; a request is decided by decision alone.
+	// votes are what each person said, stamped and signed as the API server authenticated them. They only grow, and
+	// nobody writes them: a person writes decision.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -291,7 +298,7 @@ type Vote struct {
 	// +required
 	Time metav1.Time `json:"time,omitempty,omitzero"`
 
-	// keyID names the key of the signature.
+	// keyID names the voting key of the signature, a key of the ConfigMap tidewaiter-voting-keys.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	KeyID string `json:"keyID,omitempty"`
@@ -384,20 +391,20 @@ type Resolution struct {
 	// +kubebuilder:validation:Pattern=`\S`
 	Reason string `json:"reason,omitempty"`
 
-	// by is the writer's own username.
+	// by is the username of the writer, stamped as the API server authenticated them.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	By string `json:"by,omitempty"`
 
-	// time of the resolution.
+	// time of the resolution, stamped.
 	// +required
 	Time metav1.Time `json:"time,omitempty,omitzero"`
 }
 
 // CancellationReason says why a request can no longer be used.
 //
-// +kubebuilder:validation:Enum=ToolChanged;PolicyChanged;StateChanged;Withdrawn;ServerGone
+// +kubebuilder:validation:Enum=ToolChanged;PolicyChanged;StateChanged;Withdrawn;ServerGone;VotesVoid
 type CancellationReason string
 
 const (
@@ -411,6 +418,9 @@ const (
 	CancelWithdrawn CancellationReason = "Withdrawn"
 	// CancelServerGone: the GovernedServer was deleted.
 	CancelServerGone CancellationReason = "ServerGone"
+	// CancelVotesVoid: the request is Approved, and its votes are not valid: they were not given for it, or their
+	// voting key was removed.
+	CancelVotesVoid CancellationReason = "VotesVoid"
 )
 
 // Cancellation says why a request can no longer be used.

@@ -51,6 +51,25 @@ type GovernedServerSpec struct {
 	// +kubebuilder:default="5m0s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="callTimeout must be from 1s to 1h"
 	CallTimeout metav1.Duration `json:"callTimeout,omitempty,omitzero"`
+
+	// gateway says who enforces the verdicts.
+	// +optional
+	Gateway *GatewaySpec `json:"gateway,omitempty"`
+}
+
+// GatewaySpec says who enforces the verdicts.
+//
+// +kubebuilder:validation:MinProperties=1
+type GatewaySpec struct {
+	// serviceAccountName is the ServiceAccount of this namespace that the server's gateway runs as. The operator
+	// gives it exactly the rights that a gateway needs, by a Role and a RoleBinding that belong to this
+	// GovernedServer: the verb serve on it, and reading the Secrets that its endpoint names and that are labelled
+	// for it. Without it, whoever runs the gateway gives those rights; default: none.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 }
 
 // Endpoint is the address of an MCP server and what the gateway presents to it.
@@ -224,6 +243,43 @@ type Approvals struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxPending int32 `json:"maxPending,omitempty"`
+
+	// maxPerHour is how many requests of one requester may be opened for one tool within an hour, from 1 to 10000;
+	// default 60. After denials in a row the requester also waits before the next request for the tool: one minute
+	// after the first, twice as long after each further one, at most an hour.
+	// +optional
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	MaxPerHour int32 `json:"maxPerHour,omitempty"`
+
+	// required is how many persons must approve a call, by tier; default one each.
+	// +optional
+	// +kubebuilder:default={}
+	Required RequiredApprovals `json:"required,omitempty,omitzero"`
+
+	// allowServiceAccounts lets ServiceAccounts of other namespaces vote that hold the verb by name, and not by a
+	// wildcard; default false: only persons vote.
+	// +optional
+	// +kubebuilder:default=false
+	AllowServiceAccounts bool `json:"allowServiceAccounts,omitempty"`
+}
+
+// RequiredApprovals is how many persons must approve a call, by tier.
+type RequiredApprovals struct {
+	// reversible is the number for calls of Reversible tools, from 1 to 8; default 1.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=8
+	Reversible int32 `json:"reversible,omitempty"`
+
+	// irreversible is the number for calls of Irreversible tools, from 1 to 8; default 1.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=8
+	Irreversible int32 `json:"irreversible,omitempty"`
 }
 
 // AutonomySpec says what a tool needs to run unattended.

@@ -36,6 +36,12 @@ const (
 	// ManagerServiceAccount is the name of the only ServiceAccount that writes status of GovernedServers and
 	// ToolPolicies, in the operator's namespace.
 	ManagerServiceAccount = "tidewaiter-manager"
+	// VotingKeys is the name of the ConfigMap in the operator's namespace that publishes the voting keys, and of the
+	// Secret there that holds their private halves.
+	VotingKeys = "tidewaiter-voting-keys"
+	// WebhookConfiguration is the name of the operator's webhook configurations, and of the Secret in its namespace
+	// that holds the certificates and the path of its webhook.
+	WebhookConfiguration = "tidewaiter-webhook"
 )
 
 // The authority verbs on governedservers/authority; no role that Kubernetes ships includes them.
