@@ -77,19 +77,30 @@ func Unclear(r *v1alpha1.ApprovalRequest, now time.Time) bool {
 	return r.CurrentPhase() == v1alpha1.PhaseExecuting && !now.Before(deadline)
 }
 
-// Denied tells whether a denial still answers the action. It counts from the moment it is given, not from when the
-// manager has written the phase.
+// Denied tells whether a denial still answers the action. It counts wherever it is written, signed or not: it only takes
+// away.
 func Denied(r *v1alpha1.ApprovalRequest, now time.Time) bool {
 	switch r.CurrentPhase() {
 	case v1alpha1.PhaseDenied:
 	case v1alpha1.PhasePending, v1alpha1.PhaseApproved:
-		if r.Status.Decision != v1alpha1.DecisionDenied {
+		if r.Status.Decision != v1alpha1.DecisionDenied && lastVote(r, v1alpha1.DecisionDenied).IsZero() {
 			return false
 		}
 	default:
 		return false
 	}
 	return now.Before(r.ExpiresAt())
+}
+
+// lastVote returns when the last vote of a kind was given; zero without one.
+func lastVote(r *v1alpha1.ApprovalRequest, decision v1alpha1.Decision) time.Time {
+	var last time.Time
+	for _, v := range r.Status.Votes {
+		if v.Decision == decision && (last.IsZero() || v.Time.After(last)) {
+			last = v.Time.Time
+		}
+	}
+	return last
 }
 
 func executing(r *v1alpha1.ApprovalRequest, _ time.Time) bool {
@@ -116,7 +127,7 @@ func bound(s v1alpha1.ApprovalRequestSpec) v1alpha1.ApprovalRequestSpec {
 	return v1alpha1.ApprovalRequestSpec{
 		ServerRef: s.ServerRef, EndpointDigest: s.EndpointDigest, Tool: s.Tool, ToolDigest: s.ToolDigest,
 		Arguments: s.Arguments, ArgumentsSize: s.ArgumentsSize, ActionHash: s.ActionHash, BlastRadius: s.BlastRadius,
-		Requester: v1alpha1.Requester{Username: s.Requester.Username},
+		Requester: v1alpha1.Requester{Username: s.Requester.Username, ActsFor: s.Requester.ActsFor},
 	}
 }
 

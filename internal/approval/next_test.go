@@ -38,6 +38,12 @@ func decided(d v1alpha1.Decision) func(*v1alpha1.ApprovalRequest) {
 	return func(r *v1alpha1.ApprovalRequest) { r.Status.Decision = d }
 }
 
+func voted(d v1alpha1.Decision, at time.Time) func(*v1alpha1.ApprovalRequest) {
+	return func(r *v1alpha1.ApprovalRequest) {
+		r.Status.Votes = append(r.Status.Votes, v1alpha1.Vote{Username: "someone", Decision: d, Time: metav1.NewTime(at)})
+	}
+}
+
 func TestNext(t *testing.T) {
 	t.Parallel()
 	open, expired, late := noon.Add(time.Minute), noon.Add(time.Hour), noon.Add(10*time.Minute)
@@ -61,6 +67,9 @@ func TestNext(t *testing.T) {
 		"until it expires":                      {[]*v1alpha1.ApprovalRequest{asked(1, v1alpha1.PhaseDenied)}, expired, Ask, 1, 2},
 		"a denial counts before its phase":      {[]*v1alpha1.ApprovalRequest{asked(1, v1alpha1.PhasePending, decided(v1alpha1.DecisionDenied))}, open, Refuse, 1, 0},
 		"and over a yes before":                 {[]*v1alpha1.ApprovalRequest{asked(1, v1alpha1.PhaseApproved, decided(v1alpha1.DecisionDenied))}, open, Refuse, 1, 0},
+		"and as a vote alone":                  {[]*v1alpha1.ApprovalRequest{asked(1, v1alpha1.PhaseApproved, voted(v1alpha1.DecisionApproved, noon), voted(v1alpha1.DecisionDenied, noon))}, open, Refuse, 1, 0},
+		"a vote for it alone approves nothing": {[]*v1alpha1.ApprovalRequest{asked(1, v1alpha1.PhasePending, voted(v1alpha1.DecisionApproved, noon))}, open, Hold, 1, 0},
+		"nor does a decision":                  {[]*v1alpha1.ApprovalRequest{asked(1, v1alpha1.PhasePending, decided(v1alpha1.DecisionApproved))}, open, Hold, 1, 0},
 		"after success people are asked anew":   {[]*v1alpha1.ApprovalRequest{asked(3, v1alpha1.PhaseSucceeded)}, open, Ask, 3, 4},
 		"after failure too":                     {[]*v1alpha1.ApprovalRequest{asked(1, v1alpha1.PhaseFailed)}, open, Ask, 1, 2},
 		"after not now too":                     {[]*v1alpha1.ApprovalRequest{asked(1, v1alpha1.PhaseDismissed)}, open, Ask, 1, 2},
@@ -129,6 +138,7 @@ func TestSameComparesWhatGivesTheActionItsMeaning(t *testing.T) {
 		"radius":          {func(s *v1alpha1.ApprovalRequestSpec) { s.BlastRadius.Scope = v1alpha1.BlastBulk }, false},
 		"radius summary":  {func(s *v1alpha1.ApprovalRequestSpec) { s.BlastRadius.Summary = "harmless" }, false},
 		"radius evidence": {func(s *v1alpha1.ApprovalRequestSpec) { s.BlastRadius.Evidence = []string{"x"} }, false},
+		"acts for":        {func(s *v1alpha1.ApprovalRequestSpec) { s.Requester.ActsFor = "x" }, false},
 		"requester":       {func(s *v1alpha1.ApprovalRequestSpec) { s.Requester.Username = "x" }, false},
 
 		"nothing":          {func(*v1alpha1.ApprovalRequestSpec) {}, true},

@@ -75,7 +75,7 @@ func (c *call) gate() {
 		}
 		if g.decision.Effect == policy.Allow && c.Receipts.Unclear(g.want.ActionHash) {
 			// It may have taken effect the last time: whether it runs again is a person's to say.
-			g.decision = g.decision.Attended("an earlier call of unknown outcome")
+			g.decision = g.snap.Policy.Attended(g.decision, "an earlier call of unknown outcome")
 			g.want.GatedBy, g.doubt = g.decision.GatedBy, true
 		}
 		if g.until.IsZero() {

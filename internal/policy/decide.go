@@ -97,17 +97,32 @@ func (s *Server) Decide(call Call) Decision {
 }
 
 // Attended returns the decision with a person put before a call that would have run at once; gatedBy says why.
-func (d Decision) Attended(gatedBy string) Decision {
+func (s *Server) Attended(d Decision, gatedBy string) Decision {
 	if d.Effect == Allow {
-		d.Effect, d.Reason, d.GatedBy = RequireApproval, ReasonApprovalRequired, gatedBy
-		d.RequiredApprovals, d.Verbs = 1, []string{d.Tier.ApproveVerb()}
+		d.GatedBy = gatedBy
+		d.requireApproval(s.object.Spec.Approvals.Required)
 	}
 	return d
 }
 
+// requireApproval puts as many persons before the call as its tier asks for.
+func (d *Decision) requireApproval(required v1alpha1.RequiredApprovals) {
+	d.Effect, d.Reason = RequireApproval, ReasonApprovalRequired
+	d.RequiredApprovals, d.Verbs = requiredFor(d.Tier, required), []string{d.Tier.ApproveVerb()}
+}
+
+// requiredFor returns how many persons must approve a call of a tier, at least one. A stricter tier never needs fewer
+// than a looser one, so that raising a tool loosens nothing; a tier that is no tier counts as Irreversible.
+func requiredFor(tier v1alpha1.Tier, required v1alpha1.RequiredApprovals) int32 {
+	if tier.StricterThan(v1alpha1.TierReversible) {
+		return max(required.Irreversible, required.Reversible, 1)
+	}
+	return max(required.Reversible, 1)
+}
+
 // decide makes the verdict that a tool's standing asks for. The ceiling stands in the last branch: an Irreversible
 // tool, and any tier that is no tier, gets there whatever its record or a promotion says.
-func decide(t Tool, s standing, revision string) Decision {
+func decide(t Tool, s standing, required v1alpha1.RequiredApprovals, revision string) Decision {
 	d := Decision{Tool: t, Tier: s.tier, GatedBy: s.gatedBy, Why: s.reason, Revision: revision}
 	switch {
 	case s.tier == v1alpha1.TierRead:
@@ -115,8 +130,7 @@ func decide(t Tool, s standing, revision string) Decision {
 	case s.tier == v1alpha1.TierReversible && s.promotedBy != "":
 		d.Effect, d.Reason, d.GatedBy = Allow, ReasonUnattended, s.promotedBy
 	default:
-		d.Effect, d.Reason = RequireApproval, ReasonApprovalRequired
-		d.RequiredApprovals, d.Verbs = 1, []string{s.tier.ApproveVerb()}
+		d.requireApproval(required)
 	}
 	return d
 }

@@ -153,7 +153,7 @@ func TestTheCeilingHoldsForAPromotionThatShouldNotBe(t *testing.T) {
 		v1alpha1.TierReversible: Allow, v1alpha1.TierIrreversible: RequireApproval, "": RequireApproval, "Odd": RequireApproval,
 	} {
 		s := standing{tiering: tiering{tier: tier}, promotedBy: "ToolPolicy/p spec.autonomy[0]"}
-		if got := decide(Tool{Name: "wipe_ledger"}, s, ""); got.Effect != want {
+		if got := decide(Tool{Name: "wipe_ledger"}, s, v1alpha1.RequiredApprovals{}, ""); got.Effect != want {
 			t.Errorf("a promoted tool of tier %q: got %v, want %v", tier, got.Effect, want)
 		}
 	}
@@ -258,6 +258,7 @@ func drawPolicy(t *rapid.T, name string) v1alpha1.ToolPolicy {
 func drawServer(t *rapid.T) *v1alpha1.GovernedServer {
 	return server(func(s *v1alpha1.GovernedServer) {
 		s.Spec.Autonomy.CleanApprovals = rapid.Int32Range(-1, 5).Draw(t, "clean")
+		s.Spec.Approvals.Required = v1alpha1.RequiredApprovals{Reversible: rapid.Int32Range(0, 8).Draw(t, "reversible"), Irreversible: rapid.Int32Range(0, 8).Draw(t, "irreversible")}
 		s.Spec.Classification.MinimumTier = rapid.SampledFrom([]v1alpha1.Tier{"", v1alpha1.TierRead, v1alpha1.TierReversible, v1alpha1.TierIrreversible}).Draw(t, "minimum")
 		for i := range s.Status.Records {
 			s.Status.Records[i].Approved = rapid.Int32Range(0, 6).Draw(t, "approved")
@@ -307,6 +308,9 @@ func TestLawRaisingAndAttendingNeverAllowMore(t *testing.T) {
 		if after.Effect > before.Effect {
 			t.Fatalf("a strict policy widened %v to %v", before.Effect, after.Effect)
 		}
+		if after.Effect == RequireApproval && after.RequiredApprovals < before.RequiredApprovals {
+			t.Fatalf("a strict policy asks %d persons instead of %d", after.RequiredApprovals, before.RequiredApprovals)
+		}
 	})
 }
 
@@ -325,6 +329,9 @@ func TestLawWhatTheGatewaySawNeverAllowsMore(t *testing.T) {
 		if after.Effect > before.Effect {
 			t.Fatalf("facts %v widened %v to %v", facts, before.Effect, after.Effect)
 		}
+		if after.Effect == RequireApproval && after.RequiredApprovals < before.RequiredApprovals {
+			t.Fatalf("facts %v ask %d persons instead of %d", facts, after.RequiredApprovals, before.RequiredApprovals)
+		}
 	})
 }
 
@@ -338,6 +345,52 @@ func TestLawCeiling(t *testing.T) {
 			t.Fatalf("a tool ran unattended on this record: %+v", got.Tool.Record)
 		}
 	})
+}
+
+func TestLawMorePersonsNeverAllowMore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
+		more := s.DeepCopy()
+		more.Spec.Approvals.Required.Reversible += rapid.Int32Range(0, 8).Draw(t, "more")
+		more.Spec.Approvals.Required.Irreversible += rapid.Int32Range(0, 8).Draw(t, "more")
+		before, after := Compile(s, policies, endpoint, Facts{}).Decide(call), Compile(more, policies, endpoint, Facts{}).Decide(call)
+		if after.Effect != before.Effect || after.RequiredApprovals < before.RequiredApprovals {
+			t.Fatalf("%v by %d persons became %v by %d", before.Effect, before.RequiredApprovals, after.Effect, after.RequiredApprovals)
+		}
+		if (after.Effect == RequireApproval) != (after.RequiredApprovals > 0) {
+			t.Fatalf("%v needs %d persons", after.Effect, after.RequiredApprovals)
+		}
+	})
+}
+
+func TestHowManyPersonsATierNeeds(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		required v1alpha1.RequiredApprovals
+		// by a Reversible tool, an Irreversible one, and one of a tier that is none
+		want [3]int32
+	}{
+		"nothing said":               {v1alpha1.RequiredApprovals{}, [3]int32{1, 1, 1}},
+		"two for what is final":      {v1alpha1.RequiredApprovals{Reversible: 1, Irreversible: 2}, [3]int32{1, 2, 2}},
+		"never fewer when stricter":  {v1alpha1.RequiredApprovals{Reversible: 3, Irreversible: 1}, [3]int32{3, 3, 3}},
+		"no number below one counts": {v1alpha1.RequiredApprovals{Reversible: -1, Irreversible: -1}, [3]int32{1, 1, 1}},
+	} {
+		for i, tier := range []v1alpha1.Tier{v1alpha1.TierReversible, v1alpha1.TierIrreversible, "Odd"} {
+			s := server(func(s *v1alpha1.GovernedServer) {
+				s.Spec.Approvals.Required = tc.required
+				s.Status.Tools[1].ClassifiedTier = tier
+			})
+			if got := Compile(s, nil, endpoint, Facts{}).Decide(Call{"update_invoice", Fresh}).RequiredApprovals; got != tc.want[i] {
+				t.Errorf("%s, %s: %d persons, want %d", name, tier, got, tc.want[i])
+			}
+		}
+		s := server(func(s *v1alpha1.GovernedServer) { s.Spec.Approvals.Required = tc.required })
+		compiled := Compile(s, []v1alpha1.ToolPolicy{policyOf("p", promote("update_invoice", digestA))}, endpoint, Facts{})
+		unattended := compiled.Decide(Call{"update_invoice", Fresh})
+		if got := compiled.Attended(unattended, "doubt"); unattended.Effect != Allow || got.Effect != RequireApproval || got.RequiredApprovals != tc.want[0] || got.GatedBy != "doubt" {
+			t.Errorf("%s, a promoted tool put before persons: %+v", name, got)
+		}
+	}
 }
 
 func TestNotInForceSaysWhy(t *testing.T) {

@@ -77,7 +77,7 @@ func Compile(server *v1alpha1.GovernedServer, all []v1alpha1.ToolPolicy, endpoin
 	}
 	s.Revision = s.revision()
 	for name, c := range s.tools {
-		c.decision = decide(c.tool, c.standing, s.Revision)
+		c.decision = decide(c.tool, c.standing, server.Spec.Approvals.Required, s.Revision)
 		s.tools[name] = c
 	}
 	return s
