@@ -78,9 +78,14 @@ type Receipt struct {
 	Request    string `json:"request,omitempty"`
 	RequestUID string `json:"requestUID,omitempty"`
 	// Requester is the username that the call counts for.
-	Requester   string `json:"requester,omitempty"`
-	ActionHash  string `json:"actionHash,omitempty"`
-	BlastRadius string `json:"blastRadius,omitempty"`
+	Requester string `json:"requester,omitempty"`
+	// ActsFor is the user that the requester acts for.
+	ActsFor string `json:"actsFor,omitempty"`
+	// ApprovedBy are the persons whose valid votes let the call run, KeyIDs the voting keys of those votes in their order.
+	ApprovedBy  []string `json:"approvedBy,omitempty"`
+	KeyIDs      []string `json:"keyIDs,omitempty"`
+	ActionHash  string   `json:"actionHash,omitempty"`
+	BlastRadius string   `json:"blastRadius,omitempty"`
 	// ArgumentsSize is in bytes, as received.
 	ArgumentsSize  int64  `json:"argumentsSize,omitempty"`
 	PolicyRevision string `json:"policyRevision,omitempty"`
@@ -122,7 +127,7 @@ const (
 func (r *Receipt) clip() {
 	for _, text := range []*string{
 		&r.CallID, &r.Namespace, &r.Server, &r.ServerUID, &r.EndpointDigest, &r.Tool, &r.ToolDigest, &r.Tier, &r.Code,
-		&r.Reason, &r.GatedBy, &r.Request, &r.RequestUID, &r.Requester, &r.ActionHash, &r.BlastRadius,
+		&r.Reason, &r.GatedBy, &r.Request, &r.RequestUID, &r.Requester, &r.ActsFor, &r.ActionHash, &r.BlastRadius,
 		&r.PolicyRevision, &r.Outcome, &r.ResultDigest,
 	} {
 		if len(*text) > maxText {

@@ -6,7 +6,6 @@
 package snapshot
 
 import (
-	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -61,8 +60,8 @@ func Build(in Inputs) (*Snapshot, error) {
 			facts.Ambiguous[r.Spec.Tool] = true
 		default:
 		}
-		// A denial counts from the moment it is given, not from when the manager has written the phase.
-		if r.Status.Decision == v1alpha1.DecisionDenied {
+		// A denial counts wherever it is written, signed or not: it only takes away.
+		if r.Status.Decision == v1alpha1.DecisionDenied || slices.ContainsFunc(r.Status.Votes, denies) {
 			facts.Denied[r.Spec.Tool] = true
 		}
 	}
@@ -75,23 +74,31 @@ func Build(in Inputs) (*Snapshot, error) {
 	return s, nil
 }
 
+func denies(v v1alpha1.Vote) bool { return v.Decision == v1alpha1.DecisionDenied }
+
+// Caller is whose a request, a limit or a session is: who calls, together with the user that it acts for.
+type Caller struct{ Username, ActsFor string }
+
+// CallerOf returns whose the requests of a requester are.
+func CallerOf(r v1alpha1.Requester) Caller { return Caller{r.Username, r.ActsFor} }
+
 // SameAction returns the requests of one action, in no order.
 func (s *Snapshot) SameAction(hash string) []*v1alpha1.ApprovalRequest { return s.byAction[hash] }
 
 // OfTool returns the requests of one tool, in no order.
 func (s *Snapshot) OfTool(name string) []*v1alpha1.ApprovalRequest { return s.byTool[name] }
 
-// Pending returns the names of the requests of one requester that wait for a person.
-func (s *Snapshot) Pending(requester string) []string {
-	var names []string
-	for _, hash := range slices.Sorted(maps.Keys(s.byAction)) {
-		for _, r := range s.byAction[hash] {
-			if r.Spec.Requester.Username == requester && r.CurrentPhase() == v1alpha1.PhasePending {
-				names = append(names, r.Name)
+// Pending returns how many requests of one caller wait for a person.
+func (s *Snapshot) Pending(caller Caller) int {
+	n := 0
+	for _, same := range s.byAction {
+		for _, r := range same {
+			if CallerOf(r.Spec.Requester) == caller && r.CurrentPhase() == v1alpha1.PhasePending {
+				n++
 			}
 		}
 	}
-	return names
+	return n
 }
 
 // Request returns the request with this UID, nil when there is none.

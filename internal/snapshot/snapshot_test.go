@@ -4,10 +4,7 @@
 package snapshot
 
 import (
-	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
@@ -59,10 +56,13 @@ func TestWhatAGatewaySeesItselfCountsAtOnce(t *testing.T) {
 		edit       func(*v1alpha1.ApprovalRequest)
 		want       policy.Reason
 	}{
-		"nothing":                        {same, func(*v1alpha1.ApprovalRequest) {}, policy.ReasonUnattended},
-		"a success":                      {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = v1alpha1.PhaseSucceeded }, policy.ReasonUnattended},
-		"a denial":                       {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = v1alpha1.PhaseDenied }, policy.ReasonApprovalRequired},
-		"a denial without its phase":     {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Decision = v1alpha1.DecisionDenied }, policy.ReasonApprovalRequired},
+		"nothing":                    {same, func(*v1alpha1.ApprovalRequest) {}, policy.ReasonUnattended},
+		"a success":                  {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = v1alpha1.PhaseSucceeded }, policy.ReasonUnattended},
+		"a denial":                   {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = v1alpha1.PhaseDenied }, policy.ReasonApprovalRequired},
+		"a denial without its phase": {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Decision = v1alpha1.DecisionDenied }, policy.ReasonApprovalRequired},
+		"a denial that is but a vote": {same, func(r *v1alpha1.ApprovalRequest) {
+			r.Status.Votes = []v1alpha1.Vote{{Decision: v1alpha1.DecisionDenied}}
+		}, policy.ReasonApprovalRequired},
 		"a denial of another definition": {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Phase, r.Spec.ToolDigest = v1alpha1.PhaseDenied, "old" }, policy.ReasonApprovalRequired},
 		"a denial of another tool":       {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Phase, r.Spec.Tool = v1alpha1.PhaseDenied, "x" }, policy.ReasonUnattended},
 		"a denial at an earlier server":  {same, func(r *v1alpha1.ApprovalRequest) { r.Status.Phase, r.Spec.ServerRef.UID = v1alpha1.PhaseDenied, "x" }, policy.ReasonUnattended},
@@ -89,11 +89,14 @@ func TestPendingCountsWhatWaitsForAPerson(t *testing.T) {
 		request(3, func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = v1alpha1.PhaseApproved }),
 		request(4, func(r *v1alpha1.ApprovalRequest) { r.Spec.Requester.Username = "another" }),
 		request(5, func(r *v1alpha1.ApprovalRequest) { r.Spec.ServerRef.UID = "earlier" }),
+		request(6, func(r *v1alpha1.ApprovalRequest) { r.Spec.Requester.ActsFor = "carol" }),
 	)
-	got := s.Pending("system:serviceaccount:agents:bookkeeper")
-	slices.Sort(got)
-	if diff := cmp.Diff([]string{request(1, func(*v1alpha1.ApprovalRequest) {}).Name, request(2, func(*v1alpha1.ApprovalRequest) {}).Name}, got); diff != "" {
-		t.Errorf("pending (-want +got):\n%s", diff)
+	for caller, want := range map[Caller]int{
+		{"system:serviceaccount:agents:bookkeeper", ""}: 2, {"system:serviceaccount:agents:bookkeeper", "carol"}: 1, {"another", ""}: 1, {"carol", ""}: 0,
+	} {
+		if got := s.Pending(caller); got != want {
+			t.Errorf("%v: %d pending, want %d", caller, got, want)
+		}
 	}
 }
 

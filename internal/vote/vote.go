@@ -151,6 +151,8 @@ func IsRequester(r *v1alpha1.ApprovalRequest, username string) bool {
 type Tally struct {
 	// Approvals are the persons whose last word is a valid yes, in the order of their votes.
 	Approvals []string
+	// KeyIDs name the keys of those votes, in their order.
+	KeyIDs []string
 	// Denied and Dismissed tell that a valid vote says so.
 	Denied, Dismissed bool
 	// Void are the votes that count for nothing, each with its reason.
@@ -187,7 +189,7 @@ func (t *Tally) add(v v1alpha1.Vote) {
 				return
 			}
 		}
-		t.Approvals = append(t.Approvals, v.Username)
+		t.Approvals, t.KeyIDs = append(t.Approvals, v.Username), append(t.KeyIDs, v.KeyID)
 	case v1alpha1.DecisionDismissed:
 		t.Dismissed = true
 	default: // what is not known refuses

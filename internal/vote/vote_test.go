@@ -134,6 +134,9 @@ func TestCount(t *testing.T) {
 				r.Status.Votes = append(r.Status.Votes, cast(t, r, s.who, s.what))
 			}
 			got := published(private).Count(r)
+			for range tc.want.Approvals {
+				tc.want.KeyIDs = append(tc.want.KeyIDs, signingKey(private).ID)
+			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("tally (-want +got):\n%s", diff)
 			}
