@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -37,8 +38,8 @@ const (
 	requestWorkers = 4
 )
 
-// ApprovalRequestReconciler moves ApprovalRequests along their life: by what people write, by the clock, and by the
-// end of their server. It never approves anything by itself.
+// ApprovalRequestReconciler moves ApprovalRequests along their life: by the clock, and by the end of their server. It
+// decides nothing: what people say is counted by the webhook, in the very write that says it.
 type ApprovalRequestReconciler struct {
 	Client client.Client
 	// Live reads past the cache. A request is not cancelled because the cache has not seen its server yet.
@@ -57,6 +58,7 @@ func (r *ApprovalRequestReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.ApprovalRequest{}).
 		Watches(&v1alpha1.GovernedServer{}, handler.EnqueueRequestsFromMapFunc(r.requestsOf), builder.WithPredicates(serverEnded())).
+		Watches(&v1alpha1.ApprovalRequest{}, handler.Funcs{UpdateFunc: r.announce}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: requestWorkers}).
 		Complete(reconcile.AsReconciler(r.Client, r))
 }
@@ -116,7 +118,7 @@ func nextStep(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Tim
 		}
 		return step{phase: v1alpha1.PhaseAmbiguous}
 	case v1alpha1.PhaseAmbiguous:
-		return nextAmbiguous(request)
+		return step{} // however old it is, a person settles it
 	case v1alpha1.PhaseDenied, v1alpha1.PhaseDismissed, v1alpha1.PhaseExpired, v1alpha1.PhaseCancelled,
 		v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
 		return nextEnded(request, serverExists, now)
@@ -125,23 +127,13 @@ func nextStep(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Tim
 	}
 }
 
-// nextOpen decides on a request that can still be used. A no counts whenever it is seen, since it only takes away. For
-// everything else expiry comes first: nobody can tell any more when it was decided.
+// nextOpen ends a request that can still be used: by its expiry, or with its server.
 func nextOpen(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Time) step {
-	expiry := request.ExpiresAt()
-	pending := request.CurrentPhase() == v1alpha1.PhasePending
-	switch decision := request.Status.Decision; {
-	case serverExists && decision == v1alpha1.DecisionDenied:
-		return step{phase: v1alpha1.PhaseDenied}
+	switch expiry := request.ExpiresAt(); {
 	case !now.Before(expiry):
 		return step{phase: v1alpha1.PhaseExpired, wait: requestRetention}
 	case !serverExists:
 		return step{phase: v1alpha1.PhaseCancelled, cancellation: v1alpha1.CancelServerGone}
-	case pending && decision == v1alpha1.DecisionDismissed:
-		return step{phase: v1alpha1.PhaseDismissed}
-	case pending && decision == v1alpha1.DecisionApproved && request.Spec.RequiredApprovals <= 1:
-		// More than one yes cannot be told from one before votes are kept: such a request waits for its expiry.
-		return step{phase: v1alpha1.PhaseApproved, wait: expiry.Sub(now)}
 	default:
 		return step{wait: expiry.Sub(now)}
 	}
@@ -160,21 +152,6 @@ func deadlineOf(request *v1alpha1.ApprovalRequest) time.Time {
 // longest callTimeout. What a gateway writes is not trusted beyond it.
 func lastDeadline(request *v1alpha1.ApprovalRequest) time.Time {
 	return request.ExpiresAt().Add(maxCallTimeout)
-}
-
-// nextAmbiguous decides by what a person found out; without that the request stays, however old it is.
-func nextAmbiguous(request *v1alpha1.ApprovalRequest) step {
-	resolution := request.Status.Resolution
-	switch {
-	case resolution == nil:
-		return step{}
-	case resolution.Outcome == v1alpha1.ResolutionCommitted:
-		return step{phase: v1alpha1.PhaseSucceeded}
-	case resolution.Outcome == v1alpha1.ResolutionNotExecuted:
-		return step{phase: v1alpha1.PhaseFailed}
-	default:
-		return step{}
-	}
 }
 
 // nextEnded decides when an ended request is removed: after its retention, and not before it is in the records of its
@@ -235,13 +212,41 @@ func (r *ApprovalRequestReconciler) take(ctx context.Context, request *v1alpha1.
 	if err := r.Client.Status().Patch(ctx, request, patch); err != nil {
 		return fmt.Errorf("save phase %s: %w", s.phase, err)
 	}
-	kind, text := tell(request)
-	r.Events.Eventf(request, nil, kind, string(s.phase), "Advance", "%s", text)
+	r.tell(request, "Advance")
 	return nil
 }
 
-// tell returns what the event says of the phase that a request has entered. It names no argument and no person.
-func tell(request *v1alpha1.ApprovalRequest) (kind, text string) {
+// announce tells of a decision or a resolution of a person, which others wrote, as the watch shows it. A manager that
+// starts is shown the requests that are there as new ones, so it tells nothing twice; what was decided while none led
+// is in the votes.
+func (r *ApprovalRequestReconciler) announce(_ context.Context, e event.UpdateEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	before, okBefore := e.ObjectOld.(*v1alpha1.ApprovalRequest)
+	after, okAfter := e.ObjectNew.(*v1alpha1.ApprovalRequest)
+	if okBefore && okAfter && saidByAPerson(before, after) {
+		r.tell(after, "Decide")
+	}
+}
+
+// saidByAPerson tells whether the phase of a request was changed by a decision or a resolution.
+func saidByAPerson(before, after *v1alpha1.ApprovalRequest) bool {
+	switch after.CurrentPhase() {
+	case v1alpha1.PhaseApproved, v1alpha1.PhaseDenied, v1alpha1.PhaseDismissed:
+		return before.CurrentPhase() != after.CurrentPhase()
+	case v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
+		return before.Status.Resolution == nil && after.Status.Resolution != nil
+	default:
+		return false
+	}
+}
+
+// tell sends the event of the phase that a request has entered.
+func (r *ApprovalRequestReconciler) tell(request *v1alpha1.ApprovalRequest, action string) {
+	kind, text := words(request)
+	r.Events.Eventf(request, nil, kind, string(request.CurrentPhase()), action, "%s", text)
+}
+
+// words are what the event says of the phase that a request has entered. They name no argument and no person.
+func words(request *v1alpha1.ApprovalRequest) (kind, text string) {
 	switch request.CurrentPhase() {
 	case v1alpha1.PhaseApproved:
 		return corev1.EventTypeNormal, "The action may run once, until the request expires"

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
-// ApprovalRequestMetrics counts the requests in the cache whenever it is asked; its only label is the phase.
+// ApprovalRequestMetrics counts the requests in the cache whenever it is asked. Its labels are phases, and the servers
+// whose requests wait for a person: few, and named by whoever governs them, never by an agent.
 type ApprovalRequestMetrics struct {
 	// Reader reads from memory.
 	Reader client.Reader
@@ -33,15 +35,32 @@ func requestsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("tidewaiter_approval_requests", "ApprovalRequests by phase.", []string{"phase"}, nil)
 }
 
+func pendingDesc() *prometheus.Desc {
+	return prometheus.NewDesc("tidewaiter_approval_requests_pending",
+		"ApprovalRequests of a server that wait for a person; no series without one.", []string{"namespace", "server"}, nil)
+}
+
 func oldestPendingDesc() *prometheus.Desc {
 	return prometheus.NewDesc("tidewaiter_approval_requests_oldest_pending_seconds",
-		"Age of the request that has waited longest for a person; 0 without one.", nil, nil)
+		"Age of the request of a server that has waited longest for a person; no series without one.", []string{"namespace", "server"}, nil)
+}
+
+func ambiguousDesc() *prometheus.Desc {
+	return prometheus.NewDesc("tidewaiter_approval_requests_ambiguous",
+		"ApprovalRequests of a server whose outcome a person has to find out; no series without one.", []string{"namespace", "server"}, nil)
 }
 
 // Describe implements prometheus.Collector.
 func (m *ApprovalRequestMetrics) Describe(out chan<- *prometheus.Desc) {
-	out <- requestsDesc()
-	out <- oldestPendingDesc()
+	for _, desc := range []*prometheus.Desc{requestsDesc(), pendingDesc(), oldestPendingDesc(), ambiguousDesc()} {
+		out <- desc
+	}
+}
+
+// waiting is what of a server waits for people.
+type waiting struct {
+	pending, ambiguous int
+	oldest             time.Duration
 }
 
 // Collect implements prometheus.Collector. An unsynced cache shows as an error of the scrape, never as zero requests.
@@ -53,16 +72,37 @@ func (m *ApprovalRequestMetrics) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	counts := map[v1alpha1.Phase]int{}
-	var oldest time.Duration
+	servers := map[types.NamespacedName]waiting{}
 	for i := range all.Items {
 		request := &all.Items[i]
-		counts[request.CurrentPhase()]++
-		if request.CurrentPhase() == v1alpha1.PhasePending {
-			oldest = max(oldest, m.Clock.Since(request.CreationTimestamp.Time))
+		phase := request.CurrentPhase()
+		counts[phase]++
+		key := types.NamespacedName{Namespace: request.Namespace, Name: request.Spec.ServerRef.Name}
+		w := servers[key]
+		switch phase {
+		case v1alpha1.PhasePending:
+			w.pending++
+			w.oldest = max(w.oldest, m.Clock.Since(request.CreationTimestamp.Time))
+		case v1alpha1.PhaseAmbiguous:
+			w.ambiguous++
+		default:
+			continue
 		}
+		servers[key] = w
+	}
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	for _, phase := range phases() {
-		out <- prometheus.MustNewConstMetric(requestsDesc(), prometheus.GaugeValue, float64(counts[phase]), string(phase))
+		gauge(requestsDesc(), float64(counts[phase]), string(phase))
 	}
-	out <- prometheus.MustNewConstMetric(oldestPendingDesc(), prometheus.GaugeValue, oldest.Seconds())
+	for key, w := range servers {
+		if w.pending > 0 {
+			gauge(pendingDesc(), float64(w.pending), key.Namespace, key.Name)
+			gauge(oldestPendingDesc(), w.oldest.Seconds(), key.Namespace, key.Name)
+		}
+		if w.ambiguous > 0 {
+			gauge(ambiguousDesc(), float64(w.ambiguous), key.Namespace, key.Name)
+		}
+	}
 }

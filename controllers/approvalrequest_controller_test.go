@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
@@ -99,10 +100,15 @@ func TestReconcileStoresTheStepAndTells(t *testing.T) {
 			want: v1alpha1.ApprovalRequestStatus{Phase: v1alpha1.PhasePending}, wantResult: ctrl.Result{RequeueAfter: time.Hour},
 		},
 		"approved": {
-			request: newRequest(inPhase(v1alpha1.PhasePending), decided(v1alpha1.DecisionApproved)), server: crane("server-uid"),
+			request: newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionApproved)), server: crane("server-uid"), after: time.Minute,
 			want:       v1alpha1.ApprovalRequestStatus{Phase: v1alpha1.PhaseApproved, Decision: v1alpha1.DecisionApproved},
-			wantResult: ctrl.Result{RequeueAfter: time.Hour},
-			wantEvent:  "Normal Approved The action may run once, until the request expires",
+			wantResult: ctrl.Result{RequeueAfter: 59 * time.Minute},
+		},
+		"not used in time": {
+			request: newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionApproved)), server: crane("server-uid"), after: time.Hour,
+			want:       v1alpha1.ApprovalRequestStatus{Phase: v1alpha1.PhaseExpired, Decision: v1alpha1.DecisionApproved},
+			wantResult: ctrl.Result{RequeueAfter: requestRetention},
+			wantEvent:  "Normal Expired The approval was not used in time",
 		},
 		"another server of the same name": {
 			request: newRequest(inPhase(v1alpha1.PhasePending)), server: crane("another-uid"),
@@ -117,9 +123,9 @@ func TestReconcileStoresTheStepAndTells(t *testing.T) {
 			wantEvent: "Warning Ambiguous The call did not end in time; find out whether it took effect, then run kubectl tidewaiter resolve",
 		},
 		"settled by a person": {
-			request: newRequest(inPhase(v1alpha1.PhaseAmbiguous), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted)), after: 2 * time.Hour,
-			want:      newRequest(inPhase(v1alpha1.PhaseFailed), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted)).Status,
-			wantEvent: "Normal Failed A person found that the call did not take effect",
+			request: newRequest(inPhase(v1alpha1.PhaseFailed), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted)), server: crane("server-uid"),
+			after: 2 * time.Hour,
+			want:  newRequest(inPhase(v1alpha1.PhaseFailed), executing(time.Minute), resolved(v1alpha1.ResolutionNotExecuted)).Status,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +214,7 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			h := newHarness(t, interceptor.Funcs{SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
 				return tc.patch
-			}}, newRequest(inPhase(v1alpha1.PhasePending), decided(v1alpha1.DecisionApproved)), crane("server-uid"))
+			}}, newRequest(inPhase(v1alpha1.PhasePending)))
 			result, err := h.reconcile(t)
 			if !errors.Is(err, tc.wantErr) || (err != nil) != (tc.wantErr != nil) {
 				t.Errorf("error %v, want %v", err, tc.wantErr)
@@ -223,7 +229,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A no that lands between the manager's look and its write wins over the yes that the manager saw.
+// A no that lands between the manager's look and its write stays: what the manager saw has passed.
 func TestAStepIsTakenOnlyOnTheVersionThatWasJudged(t *testing.T) {
 	t.Parallel()
 	denyFirst := interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
@@ -231,47 +237,95 @@ func TestAStepIsTakenOnlyOnTheVersionThatWasJudged(t *testing.T) {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(o), &current); err != nil {
 			return err
 		}
-		current.Status.Decision = v1alpha1.DecisionDenied
+		current.Status.Decision, current.Status.Phase = v1alpha1.DecisionDenied, v1alpha1.PhaseDenied
 		if err := c.SubResource(sub).Update(ctx, &current); err != nil {
 			return err
 		}
 		return c.SubResource(sub).Patch(ctx, o, p, opts...)
 	}}
-	h := newHarness(t, denyFirst, newRequest(inPhase(v1alpha1.PhasePending), decided(v1alpha1.DecisionApproved)), crane("server-uid"))
+	h := newHarness(t, denyFirst, newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionApproved)), crane("server-uid"))
+	h.clock.SetTime(made.Add(time.Hour))
 	result, err := h.reconcile(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := h.stored(t).Status.Phase; got != v1alpha1.PhasePending {
-		t.Errorf("phase %s, want Pending until the no is seen", got)
+	if got := h.stored(t).Status.Phase; got != v1alpha1.PhaseDenied {
+		t.Errorf("phase %s, want Denied", got)
 	}
 	if result.RequeueAfter != conflictDelay || h.event() != "" {
 		t.Errorf("result %v, want a quiet second look", result)
 	}
 }
 
+func TestWhatAPersonSaidIsToldOnce(t *testing.T) {
+	t.Parallel()
+	phase := func(p v1alpha1.Phase, edits ...edit) *v1alpha1.ApprovalRequest {
+		return newRequest(append(edits, inPhase(p))...)
+	}
+	for name, tc := range map[string]struct {
+		before, after *v1alpha1.ApprovalRequest
+		want          string
+	}{
+		"approved":                        {newRequest(), phase(v1alpha1.PhaseApproved), "Normal Approved The action may run once, until the request expires"},
+		"denied":                          {phase(v1alpha1.PhasePending), phase(v1alpha1.PhaseDenied), "Normal Denied The action is refused, and the tool loses its autonomy"},
+		"taken back":                      {phase(v1alpha1.PhaseApproved), phase(v1alpha1.PhaseDenied), "Normal Denied The action is refused, and the tool loses its autonomy"},
+		"dismissed":                       {phase(v1alpha1.PhasePending), phase(v1alpha1.PhaseDismissed), "Normal Dismissed The action is refused for now, without prejudice"},
+		"committed":                       {phase(v1alpha1.PhaseAmbiguous), phase(v1alpha1.PhaseSucceeded, resolved(v1alpha1.ResolutionCommitted)), "Normal Succeeded A person found that the call took effect"},
+		"no effect":                       {phase(v1alpha1.PhaseAmbiguous), phase(v1alpha1.PhaseFailed, resolved(v1alpha1.ResolutionNotExecuted)), "Normal Failed A person found that the call did not take effect"},
+		"seen late":                       {phase(v1alpha1.PhaseExecuting), phase(v1alpha1.PhaseFailed, resolved(v1alpha1.ResolutionNotExecuted)), "Normal Failed A person found that the call did not take effect"},
+		"one of two":                      {newRequest(), newRequest(votedBy("ana")), ""},
+		"seen again":                      {phase(v1alpha1.PhaseDenied), phase(v1alpha1.PhaseDenied, accounted(0)), ""},
+		"and settled":                     {phase(v1alpha1.PhaseFailed, resolved(v1alpha1.ResolutionNotExecuted)), phase(v1alpha1.PhaseFailed, resolved(v1alpha1.ResolutionNotExecuted), accounted(0)), ""},
+		"the manager tells of its own":    {newRequest(), phase(v1alpha1.PhaseExpired), ""},
+		"the call simply ran":             {phase(v1alpha1.PhaseExecuting), phase(v1alpha1.PhaseSucceeded), ""},
+		"the gateway heard of it at last": {phase(v1alpha1.PhaseAmbiguous), phase(v1alpha1.PhaseSucceeded), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, interceptor.Funcs{})
+			h.announce(t.Context(), event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.after}, nil)
+			if diff := cmp.Diff(tc.want, h.event()); diff != "" {
+				t.Errorf("event (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestMetricsCountByPhase(t *testing.T) {
 	t.Parallel()
 	named := func(name string) edit { return func(r *v1alpha1.ApprovalRequest) { r.Name = name } }
-	h := newHarness(t, interceptor.Funcs{}, newRequest(inPhase(v1alpha1.PhasePending)), newRequest(named("b")),
-		newRequest(named("c"), inPhase(v1alpha1.PhaseDenied)))
+	of := func(server string) edit { return func(r *v1alpha1.ApprovalRequest) { r.Spec.ServerRef.Name = server } }
+	younger := func(r *v1alpha1.ApprovalRequest) {
+		r.CreationTimestamp = metav1.NewTime(made.Add(time.Minute))
+	}
+	h := newHarness(t, interceptor.Funcs{}, newRequest(inPhase(v1alpha1.PhasePending)), newRequest(named("b"), younger),
+		newRequest(named("c"), inPhase(v1alpha1.PhaseDenied)), newRequest(named("d"), of("barges"), younger),
+		newRequest(named("e"), of("barges"), inPhase(v1alpha1.PhaseAmbiguous)), newRequest(named("f"), of("quiet"), inPhase(v1alpha1.PhaseExpired)))
 	h.clock.SetTime(made.Add(90 * time.Second))
 	want := `
 # HELP tidewaiter_approval_requests ApprovalRequests by phase.
 # TYPE tidewaiter_approval_requests gauge
-tidewaiter_approval_requests{phase="Ambiguous"} 0
+tidewaiter_approval_requests{phase="Ambiguous"} 1
 tidewaiter_approval_requests{phase="Approved"} 0
 tidewaiter_approval_requests{phase="Cancelled"} 0
 tidewaiter_approval_requests{phase="Denied"} 1
 tidewaiter_approval_requests{phase="Dismissed"} 0
 tidewaiter_approval_requests{phase="Executing"} 0
-tidewaiter_approval_requests{phase="Expired"} 0
+tidewaiter_approval_requests{phase="Expired"} 1
 tidewaiter_approval_requests{phase="Failed"} 0
-tidewaiter_approval_requests{phase="Pending"} 2
+tidewaiter_approval_requests{phase="Pending"} 3
 tidewaiter_approval_requests{phase="Succeeded"} 0
-# HELP tidewaiter_approval_requests_oldest_pending_seconds Age of the request that has waited longest for a person; 0 without one.
+# HELP tidewaiter_approval_requests_ambiguous ApprovalRequests of a server whose outcome a person has to find out; no series without one.
+# TYPE tidewaiter_approval_requests_ambiguous gauge
+tidewaiter_approval_requests_ambiguous{namespace="harbour",server="barges"} 1
+# HELP tidewaiter_approval_requests_oldest_pending_seconds Age of the request of a server that has waited longest for a person; no series without one.
 # TYPE tidewaiter_approval_requests_oldest_pending_seconds gauge
-tidewaiter_approval_requests_oldest_pending_seconds 90
+tidewaiter_approval_requests_oldest_pending_seconds{namespace="harbour",server="barges"} 30
+tidewaiter_approval_requests_oldest_pending_seconds{namespace="harbour",server="cranes"} 90
+# HELP tidewaiter_approval_requests_pending ApprovalRequests of a server that wait for a person; no series without one.
+# TYPE tidewaiter_approval_requests_pending gauge
+tidewaiter_approval_requests_pending{namespace="harbour",server="barges"} 1
+tidewaiter_approval_requests_pending{namespace="harbour",server="cranes"} 2
 `
 	if err := testutil.CollectAndCompare(&ApprovalRequestMetrics{Reader: h.client, Clock: h.clock}, strings.NewReader(want)); err != nil {
 		t.Error(err)

@@ -34,7 +34,25 @@ func withUID(uid string) edit {
 	return func(r *v1alpha1.ApprovalRequest) { r.UID, r.Name = types.UID(uid), "cranes-"+uid }
 }
 
-var clean = ended(v1alpha1.PhaseSucceeded, v1alpha1.OutcomeSucceeded)
+func votedBy(usernames ...string) edit {
+	return func(r *v1alpha1.ApprovalRequest) {
+		for _, username := range usernames {
+			r.Status.Votes = append(r.Status.Votes, v1alpha1.Vote{Username: username, Decision: v1alpha1.DecisionApproved, Time: metav1.NewTime(made)})
+		}
+	}
+}
+
+func needing(approvals int32) edit {
+	return func(r *v1alpha1.ApprovalRequest) { r.Spec.RequiredApprovals = approvals }
+}
+
+// ran is a call that succeeded, whoever approved it.
+var ran = ended(v1alpha1.PhaseSucceeded, v1alpha1.OutcomeSucceeded)
+
+func clean(r *v1alpha1.ApprovalRequest) {
+	ran(r)
+	votedBy("ana")(r)
+}
 
 func fresh(requests ...*v1alpha1.ApprovalRequest) evidence {
 	e := evidence{endpointDigest: "sha256:e", digests: map[string]string{"lift_box": "sha256:t"}, now: made}
@@ -60,13 +78,20 @@ func TestOnlyCleanApprovalsOfThisDefinitionAndEndpointCount(t *testing.T) {
 		request *v1alpha1.ApprovalRequest
 		want    counts
 	}{
-		"approved, ran, succeeded":               {newRequest(clean), counts{approved: 4}},
+		"approved, ran, succeeded":       {newRequest(clean), counts{approved: 4}},
+		"ran without a vote":             {newRequest(ran), counts{approved: 3}},
+		"ran on one vote of two":         {newRequest(ran, votedBy("ana"), needing(2)), counts{approved: 3}},
+		"ran on two votes of one person": {newRequest(ran, votedBy("ana", "ana"), needing(2)), counts{approved: 3}},
+		"ran on two votes of two":        {newRequest(ran, votedBy("ana", "bo"), needing(2)), counts{approved: 4}},
+		"ran in spite of a no": {newRequest(ran, votedBy("ana", "bo"), func(r *v1alpha1.ApprovalRequest) {
+			r.Status.Votes[1].Decision = v1alpha1.DecisionDenied
+		}), counts{approved: 3}},
 		"the tool answered with an error":        {newRequest(ended(v1alpha1.PhaseFailed, v1alpha1.OutcomeToolError)), counts{3, 1, 0}},
 		"never sent":                             {newRequest(ended(v1alpha1.PhaseFailed, v1alpha1.OutcomeNotSent)), counts{3, 1, 0}},
 		"denied":                                 {newRequest(ended(v1alpha1.PhaseDenied, "")), counts{3, 0, 1}},
 		"found by a person to have taken effect": {newRequest(clean, resolved(v1alpha1.ResolutionCommitted)), counts{approved: 3}},
-		"an unclear answer that succeeded":       {newRequest(ended(v1alpha1.PhaseSucceeded, v1alpha1.OutcomeUnclear)), counts{approved: 3}},
-		"succeeded, says nobody":                 {newRequest(ended(v1alpha1.PhaseSucceeded, "")), counts{approved: 3}},
+		"an unclear answer that succeeded":       {newRequest(ended(v1alpha1.PhaseSucceeded, v1alpha1.OutcomeUnclear), votedBy("ana")), counts{approved: 3}},
+		"succeeded, says nobody":                 {newRequest(ended(v1alpha1.PhaseSucceeded, ""), votedBy("ana")), counts{approved: 3}},
 		"an approval of another definition":      {newRequest(clean, forTool("lift_box", "sha256:old")), counts{approved: 3}},
 		"an approval at another endpoint":        {newRequest(clean, elsewhere), counts{approved: 3}},
 		"a failure of another definition":        {newRequest(ended(v1alpha1.PhaseFailed, v1alpha1.OutcomeToolError), forTool("lift_box", "sha256:old")), counts{approved: 3}},
