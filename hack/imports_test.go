@@ -43,7 +43,7 @@ var allowed = map[string][]string{
 		"internal/approval", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
 		"internal/netguard", "internal/glyph",
 	},
-	"internal/cli":           {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/classify", "internal/action", "internal/fixture"},
+	"internal/cli":           {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
 	"internal/fixture":       {"api/v1alpha1"},
 	"controllers":            {"api/v1alpha1", "internal/glyph", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture"},
 	"cmd/manager":            {"api/v1alpha1", "controllers", "internal/discovery", "internal/netguard", "internal/fixture"},

@@ -5,111 +5,160 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
-// defaultTimeout is how long a verb waits for the manager.
-const defaultTimeout = 10 * time.Second
+const (
+	// defaultWait is how long approve looks on what becomes of an approval before it tells.
+	defaultWait = 500 * time.Millisecond
+	// pollInterval is the time between two looks at a request. A look needs the right to get it; a watch would need
+	// more.
+	pollInterval = 100 * time.Millisecond
+)
 
-// decideOptions are the flags of approve and deny.
+// decideOptions are the flags of approve, deny and dismiss.
 type decideOptions struct {
 	*session
 
 	decision v1alpha1.Decision
 	reason   string
-	timeout  time.Duration
+	wait     time.Duration
+	output   *output
 }
 
 func newApproveCommand(s *session) *cobra.Command {
 	o := &decideOptions{session: s, decision: v1alpha1.DecisionApproved}
 	cmd := &cobra.Command{
-		Use:   "approve NAME [--reason TEXT]",
-		Short: "Let one held action run, once",
+		Use:   "approve NAME... [--reason TEXT]",
+		Short: "Let held actions run, each once",
 		Long: `Let the action of an ApprovalRequest run, once, until the request expires.
 
-It shows what is approved, sends the decision for exactly that object, and waits until the
-manager has put it into force. kubectl deny takes an approval back until it is used.
+It shows what is approved, and sends the decision for exactly that object. Where more than
+one person must approve, yours is one of them. kubectl deny takes an approval back until it
+is used. Of several names each is tried.
 
-Exit codes: 0 approved, 1 not approved (the message says what the state is), 2 not understood.`,
+Exit codes: 0 approved, 1 not approved, or taken back at once (the message says what the
+state is, and who decided), 2 not understood.`,
 		Example: `  kubectl approve billing-0123456789abcdef0123-1 --reason "checked with finance"`,
-		Args:    usage(oneName),
-		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	o.addFlags(cmd)
+	o.complete(cmd)
+	cmd.Flags().DurationVar(&o.wait, "wait", defaultWait, "how long to look on: whether the approval is used, or taken back, by then is part of the answer")
 	return cmd
 }
 
 func newDenyCommand(s *session) *cobra.Command {
 	o := &decideOptions{session: s, decision: v1alpha1.DecisionDenied}
-	var withoutPrejudice bool
 	cmd := &cobra.Command{
-		Use:   "deny NAME [--reason TEXT] [--without-prejudice]",
-		Short: "Refuse a held action, or take an approval back",
+		Use:   "deny NAME... [--reason TEXT]",
+		Short: "Refuse held actions, or take approvals back",
 		Long: `Refuse the action of an ApprovalRequest, or take back an approval that was not used yet.
 
 A denial answers the same action until the request expires, and it takes the tool's
-autonomy away for good. With --without-prejudice the action is only refused this time:
-the agent may ask again and the tool keeps its record (the request becomes Dismissed).
+autonomy away for good. To refuse an action this time only: kubectl tidewaiter dismiss.
+Of several names each is tried.
 
-Exit codes: 0 refused, 1 not refused (the message says what the state is), 2 not understood.`,
-		Example: `  kubectl deny billing-0123456789abcdef0123-1 --reason "wrong account"
-  kubectl deny billing-0123456789abcdef0123-1 --without-prejudice --reason "not during the audit"`,
-		Args: usage(oneName),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if withoutPrejudice {
-				o.decision = v1alpha1.DecisionDismissed
-			}
-			return o.run(cmd.Context(), args[0])
-		},
+Exit codes: 0 refused, 1 not refused (the message says what the state is, and who decided),
+2 not understood.`,
+		Example: `  kubectl deny billing-0123456789abcdef0123-1 --reason "wrong account"`,
 	}
-	o.addFlags(cmd)
-	cmd.Flags().BoolVar(&withoutPrejudice, "without-prejudice", false, "refuse this time only; an approval cannot be taken back this way")
+	o.complete(cmd)
 	return cmd
 }
 
-func (o *decideOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the record")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", defaultTimeout, "how long to wait for the manager")
+func newDismissCommand(s *session) *cobra.Command {
+	o := &decideOptions{session: s, decision: v1alpha1.DecisionDismissed}
+	cmd := &cobra.Command{
+		Use:   "dismiss NAME... [--reason TEXT]",
+		Short: "Refuse held actions for now, without prejudice",
+		Long: `Refuse the action of an ApprovalRequest this time: the agent may ask again, and the tool
+keeps its record. What is approved already is taken back by deny. Of several names each is
+tried.
+
+Exit codes: 0 dismissed, 1 not dismissed (the message says what the state is, and who
+decided), 2 not understood.`,
+		Example: `  kubectl tidewaiter dismiss billing-0123456789abcdef0123-1 --reason "not during the audit"`,
+	}
+	o.complete(cmd)
+	return cmd
 }
 
-func (o *decideOptions) run(ctx context.Context, name string) error {
-	shown, err := o.look(ctx, name)
+// complete gives a command what all three have.
+func (o *decideOptions) complete(cmd *cobra.Command) {
+	cmd.Args = usage(someNames)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) }
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the record")
+	o.addDryRunFlag(cmd.Flags())
+	o.output = addOutputFlags(cmd, "page")
+}
+
+func (o *decideOptions) run(ctx context.Context, args []string) error {
+	names, err := requestNames(args)
+	if err := errors.Join(err, o.output.complete(), o.connect()); err != nil {
+		return err
+	}
+	var failed []error
+	for _, name := range names {
+		err := o.decide(ctx, name)
+		if err != nil && len(names) > 1 {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// decide shows one request, writes the decision for exactly what was shown, and tells what became of it.
+func (o *decideOptions) decide(ctx context.Context, name string) error {
+	shown, err := o.get(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := o.write(ctx, shown, o.mayDecide, o.change); err != nil {
-		return err
+	if o.output.forPeople() {
+		if err := show(o.Out, shown, o.clock.Now()); err != nil {
+			return err
+		}
 	}
-	settled, err := o.await(ctx, shown, o.timeout, func(r *v1alpha1.ApprovalRequest) bool {
-		return r.CurrentPhase() != v1alpha1.PhasePending && (r.CurrentPhase() != v1alpha1.PhaseApproved || r.Status.Decision == v1alpha1.DecisionApproved)
-	})
+	settled, err := o.write(ctx, shown, o.mayDecide, o.change)
 	if err != nil {
 		return err
 	}
-	if !o.got(settled.CurrentPhase()) {
+	if settled.CurrentPhase() == v1alpha1.PhaseApproved && o.dryRun.value != dryRunServer {
+		if settled, err = o.await(ctx, settled); err != nil {
+			return err
+		}
+	}
+	if !o.got(settled) {
 		return notDone("%s", state(settled))
 	}
-	_, err = fmt.Fprintln(o.Out, state(settled))
+	if settled.CurrentPhase() == v1alpha1.PhasePending && len(settled.Status.Votes) <= len(shown.Status.Votes) {
+		return notDone("%s was written, and no vote was counted: the operator's webhook is not installed", shown.Name)
+	}
+	if !o.output.forPeople() {
+		return o.output.object(o.Out, o.client, settled)
+	}
+	_, err = fmt.Fprintf(o.Out, "%s%s\n", state(settled), o.dryRun.suffix())
 	return err
 }
 
-// mayDecide refuses what the API server would refuse too, in words that say what the state is.
+// mayDecide refuses what the API server would refuse too, in words that say what the state is and who decided.
 func (o *decideOptions) mayDecide(r *v1alpha1.ApprovalRequest) error {
-	phase, decision := r.CurrentPhase(), r.Status.Decision
-	open := phase == v1alpha1.PhasePending && decision == ""
-	revocable := (phase == v1alpha1.PhasePending || phase == v1alpha1.PhaseApproved) && decision == v1alpha1.DecisionApproved
-	if open || revocable && o.decision == v1alpha1.DecisionDenied {
+	switch phase := r.CurrentPhase(); {
+	case phase == v1alpha1.PhasePending, phase == v1alpha1.PhaseApproved && o.decision == v1alpha1.DecisionDenied:
 		return nil
+	case phase == v1alpha1.PhaseApproved && o.decision == v1alpha1.DecisionDismissed:
+		return notDone("nothing was changed: %s; an approval is taken back by kubectl deny", state(r))
+	default:
+		return notDone("nothing was changed: %s", state(r))
 	}
-	if revocable && o.decision == v1alpha1.DecisionDismissed {
-		return notDone("nothing was changed: %s; an approval is taken back by deny without --without-prejudice", state(r))
-	}
-	return notDone("nothing was changed: %s", state(r))
 }
 
 // change writes the decision with its own reason: that of an earlier decision must not stand beside it.
@@ -124,12 +173,34 @@ func (o *decideOptions) change(r *v1alpha1.ApprovalRequest) []patchOperation {
 	return operations
 }
 
-// got tells whether a phase is what the person wanted. An approval may be used before it is seen.
-func (o *decideOptions) got(phase v1alpha1.Phase) bool {
+// await looks on for a while whether an approval is used or taken back.
+func (o *decideOptions) await(ctx context.Context, approved *v1alpha1.ApprovalRequest) (*v1alpha1.ApprovalRequest, error) {
+	current := approved
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, o.wait, true, func(ctx context.Context) (bool, error) {
+		newer, err := o.get(ctx, approved.Name)
+		if err != nil {
+			return false, err
+		}
+		if newer.UID != approved.UID {
+			return false, notDone("%s was approved and then removed, and another request has its name", approved.Name)
+		}
+		current = newer
+		return current.CurrentPhase() != v1alpha1.PhaseApproved, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = nil
+	}
+	return current, err
+}
+
+// got tells whether a request is what the person wanted. An approval may be one of several, and may be used before it is
+// seen.
+func (o *decideOptions) got(r *v1alpha1.ApprovalRequest) bool {
+	phase := r.CurrentPhase()
 	switch o.decision {
 	case v1alpha1.DecisionApproved:
-		return phase == v1alpha1.PhaseApproved || phase == v1alpha1.PhaseExecuting || phase == v1alpha1.PhaseSucceeded ||
-			phase == v1alpha1.PhaseFailed || phase == v1alpha1.PhaseAmbiguous
+		return phase == v1alpha1.PhasePending || phase == v1alpha1.PhaseApproved || phase == v1alpha1.PhaseExecuting ||
+			phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhaseFailed || phase == v1alpha1.PhaseAmbiguous
 	case v1alpha1.DecisionDenied:
 		return phase == v1alpha1.PhaseDenied
 	case v1alpha1.DecisionDismissed:

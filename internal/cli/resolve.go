@@ -8,11 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
@@ -23,9 +20,7 @@ type resolveOptions struct {
 
 	committed, notExecuted bool
 	reason                 string
-	timeout                time.Duration
-
-	resolution v1alpha1.Resolution
+	output                 *output
 }
 
 func newResolveCommand(s *session) *cobra.Command {
@@ -43,67 +38,70 @@ found. Until then the same action is refused.
 Exit codes: 0 settled, 1 not settled (the message says what the state is), 2 not understood.`,
 		Example: `  kubectl tidewaiter resolve billing-0123456789abcdef0123-1 --not-executed --reason "no refund in the ledger"`,
 		Args:    usage(oneName),
-		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.committed, "committed", false, "the call took effect")
 	flags.BoolVar(&o.notExecuted, "not-executed", false, "the call did not take effect")
 	flags.StringVar(&o.reason, "reason", "", "how you know, for the record")
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "how long to wait for the manager")
+	o.addDryRunFlag(flags)
+	o.output = addOutputFlags(cmd, "page")
 	return cmd
 }
 
-func (o *resolveOptions) run(ctx context.Context, name string) error {
+func (o *resolveOptions) run(ctx context.Context, args []string) error {
 	switch {
 	case o.committed == o.notExecuted:
 		return usageError{errors.New("say what you found, with one of --committed and --not-executed")}
 	case strings.TrimSpace(o.reason) == "":
 		return usageError{errors.New("say how you know: --reason TEXT")}
 	}
-	shown, err := o.look(ctx, name)
+	names, err := requestNames(args)
+	if err := errors.Join(err, o.output.complete(), o.connect()); err != nil {
+		return err
+	}
+	shown, err := o.get(ctx, names[0])
 	if err != nil {
 		return err
 	}
-	if err := mayResolve(shown); err != nil {
-		return err
+	if o.output.forPeople() {
+		if err := show(o.Out, shown, o.clock.Now()); err != nil {
+			return err
+		}
 	}
-	review := &authenticationv1.SelfSubjectReview{}
-	if err := o.client.Create(ctx, review); err != nil {
-		return fmt.Errorf("ask the API server who you are: %w", err)
-	}
-	o.resolution = v1alpha1.Resolution{
-		Outcome: v1alpha1.ResolutionNotExecuted, Reason: o.reason, By: review.Status.UserInfo.Username, Time: metav1.NewTime(o.clock.Now()),
-	}
-	if o.committed {
-		o.resolution.Outcome = v1alpha1.ResolutionCommitted
-	}
-	if err := o.write(ctx, shown, mayResolve, o.change); err != nil {
-		return err
-	}
-	settled, err := o.await(ctx, shown, o.timeout, func(r *v1alpha1.ApprovalRequest) bool {
-		return r.CurrentPhase() != v1alpha1.PhaseAmbiguous
-	})
+	settled, err := o.write(ctx, shown, mayResolve, o.change)
 	if err != nil {
 		return err
 	}
-	// The gateway may have come back with the server's own answer at the same time: that one counts.
-	if committed := settled.CurrentPhase() == v1alpha1.PhaseSucceeded; committed != o.committed {
-		return notDone("%s", state(settled))
+	if settled.CurrentPhase() == v1alpha1.PhaseAmbiguous {
+		return notDone("%s was written, and nothing came of it: the operator's webhook is not installed", shown.Name)
 	}
-	_, err = fmt.Fprintln(o.Out, state(settled))
+	if !o.output.forPeople() {
+		return o.output.object(o.Out, o.client, settled)
+	}
+	_, err = fmt.Fprintf(o.Out, "%s%s\n", state(settled), o.dryRun.suffix())
 	return err
 }
 
+// mayResolve refuses what the API server would refuse too. The gateway may have come back with the server's own answer
+// meanwhile: that one counts.
 func mayResolve(r *v1alpha1.ApprovalRequest) error {
-	switch {
-	case r.CurrentPhase() != v1alpha1.PhaseAmbiguous:
+	if r.CurrentPhase() != v1alpha1.PhaseAmbiguous {
 		return notDone("there is nothing to settle: %s", state(r))
-	case r.Status.Resolution != nil:
-		return notDone("%s said that it is %s already: %q", visible(r.Status.Resolution.By), r.Status.Resolution.Outcome, r.Status.Resolution.Reason)
 	}
 	return nil
 }
 
+// finding is what a person writes of a resolution; who and when is not theirs to say.
+type finding struct {
+	Outcome v1alpha1.ResolutionOutcome `json:"outcome"`
+	Reason  string                     `json:"reason"`
+}
+
 func (o *resolveOptions) change(*v1alpha1.ApprovalRequest) []patchOperation {
-	return []patchOperation{{Op: "add", Path: "/status/resolution", Value: o.resolution}}
+	found := finding{Outcome: v1alpha1.ResolutionNotExecuted, Reason: o.reason}
+	if o.committed {
+		found.Outcome = v1alpha1.ResolutionCommitted
+	}
+	return []patchOperation{{Op: "add", Path: "/status/resolution", Value: found}}
 }

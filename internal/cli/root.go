@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,22 +43,56 @@ func usage(args cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// oneName wants the name of one request, as kubectl get prints it but for the kind.
-func oneName(_ *cobra.Command, given []string) error {
-	switch {
-	case len(given) != 1:
-		return fmt.Errorf("give the name of one ApprovalRequest; %d were given", len(given))
-	case strings.Contains(given[0], "/"):
-		return errors.New("give the name alone, without the kind and the slash before it")
+// requestKinds are the words that kubectl takes, and prints, before the slash and the name of a request.
+var requestKinds = []string{"areq", "approvalrequest", "approvalrequests", "approvalrequest.tidewaiter.dev", "approvalrequests.tidewaiter.dev"}
+
+// requestNames takes the kinds off the names of requests, so that what -o name prints can be given.
+func requestNames(given []string) ([]string, error) {
+	names := make([]string, 0, len(given))
+	for _, text := range given {
+		kind, name, found := strings.Cut(text, "/")
+		if !found {
+			kind, name = requestKinds[0], text
+		}
+		if !slices.Contains(requestKinds, kind) || name == "" || strings.Contains(name, "/") {
+			return nil, fmt.Errorf("%q is no name of an ApprovalRequest: give NAME or areq/NAME", text)
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
-	return nil
+	return names, nil
+}
+
+// oneName wants the name of one request.
+func oneName(_ *cobra.Command, given []string) error {
+	if len(given) != 1 {
+		return fmt.Errorf("give the name of one ApprovalRequest; %d were given", len(given))
+	}
+	_, err := requestNames(given)
+	return err
+}
+
+// someNames wants the name of at least one request.
+func someNames(_ *cobra.Command, given []string) error {
+	if len(given) == 0 {
+		return errors.New("give the name of an ApprovalRequest, or several; none was given")
+	}
+	_, err := requestNames(given)
+	return err
 }
 
 // Run runs the verb that the arguments ask for and returns the exit code. The first argument is the program: as
-// kubectl-approve or kubectl-deny it is that verb, else it has all of them.
+// kubectl-approve or kubectl-deny it is that verb, else it has all of them; as kubectl_complete-… it completes the
+// command line of that program, which is how kubectl asks a plugin.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	cmd := newProgram(args[0], streams, clock.RealClock{})
-	cmd.SetArgs(args[1:])
+	program, rest := args[0], args[1:]
+	directory, name := filepath.Split(program)
+	if plugin, ok := strings.CutPrefix(name, "kubectl_complete-"); ok {
+		program, rest = filepath.Join(directory, "kubectl-"+plugin), slices.Concat([]string{cobra.ShellCompRequestCmd}, rest)
+	}
+	cmd := newProgram(program, streams, clock.RealClock{})
+	cmd.SetArgs(rest)
 	return execute(ctx, cmd, streams)
 }
 
@@ -67,14 +102,25 @@ func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.I
 	if err == nil {
 		return code
 	}
-	text := fmt.Sprintf("error: %v\n", err)
-	if code == exitUsage {
-		text += fmt.Sprintf("See '%s --help'.\n", called.CommandPath())
+	var text strings.Builder
+	for _, problem := range problems(err) {
+		fmt.Fprintf(&text, "error: %s\n", lines(problem.Error()))
 	}
-	if _, err := fmt.Fprint(streams.ErrOut, text); err != nil {
+	if code == exitUsage {
+		fmt.Fprintf(&text, "See '%s --help'.\n", called.CommandPath())
+	}
+	if _, err := fmt.Fprint(streams.ErrOut, text.String()); err != nil {
 		return 1
 	}
 	return code
+}
+
+// problems returns the errors of a verb that was to do several things.
+func problems(err error) []error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the outermost is a list of problems
+		return several.Unwrap()
+	}
+	return []error{err}
 }
 
 func newProgram(path string, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
@@ -89,7 +135,13 @@ func newProgram(path string, streams genericiooptions.IOStreams, clock clock.Pas
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl deny"}
 	default:
 		cmd = newRootCommand()
-		cmd.AddCommand(newApproveCommand(s), newDenyCommand(s), newResolveCommand(s), newClassifyCommand(streams))
+		cmd.AddCommand(
+			newApproveCommand(s),
+			newDenyCommand(s),
+			newDismissCommand(s),
+			newResolveCommand(s),
+			newClassifyCommand(streams),
+		)
 	}
 	s.addFlags(cmd.PersistentFlags())
 	cmd.SetIn(streams.In)
@@ -107,8 +159,9 @@ func newRootCommand() *cobra.Command {
 		Short:       "Decide what AI agents may do on MCP servers",
 		Long: `Decide what AI agents may do on MCP servers.
 
-What waits for a decision:
-  kubectl get areq --field-selector status.phase=Pending
+What waits for a decision, and what one of it would do:
+  kubectl tidewaiter pending
+  kubectl tidewaiter describe NAME
 
 Exit codes: 0 done, 1 not done (the message says why and what the state is), 2 not understood.`,
 		Args: usage(cobra.NoArgs),

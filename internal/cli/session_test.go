@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -40,7 +41,7 @@ func newSession(t *testing.T, request *v1alpha1.ApprovalRequest, answer func(try
 			return answer(len(patches), stored)
 		},
 	})
-	return &session{client: recording, namespace: request.Namespace}, &patches
+	return &session{client: recording, namespace: request.Namespace, clock: clocktesting.NewFakePassiveClock(made)}, &patches
 }
 
 func (s *session) mustGet(t *testing.T) *v1alpha1.ApprovalRequest {
@@ -87,7 +88,7 @@ func TestAWriteNamesTheObjectAndItsVersion(t *testing.T) {
 	})
 	first := s.mustGet(t)
 	o := &decideOptions{session: s, decision: v1alpha1.DecisionApproved, reason: "fine"}
-	if err := s.write(t.Context(), first, o.mayDecide, o.change); err != nil {
+	if _, err := s.write(t.Context(), first, o.mayDecide, o.change); err != nil {
 		t.Fatal(err)
 	}
 	second := s.mustGet(t)
@@ -149,7 +150,7 @@ func TestAWriteGivesUp(t *testing.T) {
 			t.Parallel()
 			s, patches := newSession(t, newRequest(), func(_ int, stored client.WithWatch) error { return tc.answer(t, stored) })
 			o := &decideOptions{session: s, decision: v1alpha1.DecisionApproved}
-			err := s.write(t.Context(), s.mustGet(t), o.mayDecide, o.change)
+			_, err := s.write(t.Context(), s.mustGet(t), o.mayDecide, o.change)
 			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.wantText) {
 				t.Errorf("error %v, want %v with %q", err, tc.want, tc.wantText)
 			}

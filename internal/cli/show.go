@@ -11,7 +11,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -30,16 +29,16 @@ func show(out io.Writer, r *v1alpha1.ApprovalRequest, now time.Time) error {
 	}
 	spec := r.Spec
 	line("Request:", "%s in namespace %s", r.Name, r.Namespace)
-	line("Server:", "%s", visible(spec.ServerRef.Name))
-	line("Tool:", "%s", visible(spec.Tool))
-	line("Tier:", "%s, gated by %s", visible(string(spec.Tier)), visible(spec.GatedBy))
-	line("Blast radius:", "%s: %s", visible(string(spec.BlastRadius.Scope)), visible(spec.BlastRadius.Summary))
+	line("Server:", "%s", glyph.Plain(spec.ServerRef.Name))
+	line("Tool:", "%s", glyph.Plain(spec.Tool))
+	line("Tier:", "%s, gated by %s", glyph.Plain(string(spec.Tier)), glyph.Plain(spec.GatedBy))
+	line("Blast radius:", "%s: %s", glyph.Plain(string(spec.BlastRadius.Scope)), glyph.Plain(spec.BlastRadius.Summary))
 	for _, evidence := range spec.BlastRadius.Evidence {
-		line("", "%s", visible(evidence))
+		line("", "%s", glyph.Plain(evidence))
 	}
-	requester := visible(spec.Requester.Username)
+	requester := glyph.Plain(spec.Requester.Username)
 	if spec.Requester.Pod != "" {
-		requester += ", pod " + visible(spec.Requester.Pod)
+		requester += ", pod " + glyph.Plain(spec.Requester.Pod)
 	}
 	line("Requester:", "%s", requester)
 	line("Asked:", "%s", when(r, now))
@@ -51,7 +50,7 @@ func show(out io.Writer, r *v1alpha1.ApprovalRequest, now time.Time) error {
 		return err
 	}
 	for l := range strings.Lines(indented(spec.Arguments)) {
-		fmt.Fprintf(&text, "  %s\n", visible(strings.TrimSuffix(l, "\n")))
+		fmt.Fprintf(&text, "  %s\n", glyph.Plain(strings.TrimSuffix(l, "\n")))
 	}
 	text.WriteString("\n")
 	_, err := out.Write(text.Bytes())
@@ -91,58 +90,4 @@ func indented(arguments string) string {
 		return arguments
 	}
 	return out.String()
-}
-
-// visible shows characters that could move the cursor, reverse the text or not be seen at all as escapes.
-func visible(text string) string {
-	var out []byte
-	for _, r := range text {
-		if glyph.Visible(r) {
-			out = utf8.AppendRune(out, r)
-		} else {
-			out = glyph.AppendEscape(out, r)
-		}
-	}
-	return string(out)
-}
-
-// state says what a request is, and what can be done about it, in one sentence.
-func state(r *v1alpha1.ApprovalRequest) string {
-	until := r.ExpiresAt().UTC().Format(time.RFC3339)
-	because := ""
-	if r.Status.Reason != "" {
-		because = fmt.Sprintf(" (%s)", visible(r.Status.Reason))
-	}
-	switch r.CurrentPhase() {
-	case v1alpha1.PhasePending:
-		if r.Status.Decision == "" {
-			return fmt.Sprintf("%s is Pending until %s", r.Name, until)
-		}
-		return fmt.Sprintf("%s is already decided: %s%s; the manager is about to put it into force", r.Name, r.Status.Decision, because)
-	case v1alpha1.PhaseApproved:
-		return fmt.Sprintf("%s is Approved%s: it runs once, if the agent waits or sends the call again by %s", r.Name, because, until)
-	case v1alpha1.PhaseDenied:
-		return fmt.Sprintf("%s is Denied%s: the same action is refused until %s", r.Name, because, until)
-	case v1alpha1.PhaseDismissed:
-		return fmt.Sprintf("%s is Dismissed%s: the agent may ask again", r.Name, because)
-	case v1alpha1.PhaseExpired:
-		return fmt.Sprintf("%s is Expired since %s: the agent has to ask again", r.Name, until)
-	case v1alpha1.PhaseCancelled:
-		reason := v1alpha1.CancellationReason("no reason given")
-		if r.Status.Cancellation != nil {
-			reason = r.Status.Cancellation.Reason
-		}
-		return fmt.Sprintf("%s is Cancelled (%s): the agent has to ask again", r.Name, reason)
-	case v1alpha1.PhaseExecuting:
-		return fmt.Sprintf("%s is Executing: the approval was used, and the call was sent", r.Name)
-	case v1alpha1.PhaseSucceeded:
-		return fmt.Sprintf("%s is Succeeded: the approval was used, and the call took effect", r.Name)
-	case v1alpha1.PhaseFailed:
-		return fmt.Sprintf("%s is Failed: the approval was used, and the call did not take effect or the tool reported an error", r.Name)
-	case v1alpha1.PhaseAmbiguous:
-		return fmt.Sprintf("%s is Ambiguous: the approval was used, and nobody knows whether the call took effect; settle it with kubectl tidewaiter resolve",
-			r.Name)
-	default:
-		return fmt.Sprintf("%s is in the phase %q, which this kubectl-tidewaiter does not know", r.Name, r.Status.Phase)
-	}
 }
