@@ -1,0 +1,136 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
+)
+
+// bodyVersion changes when a member changes its meaning or goes; new members may come without.
+const bodyVersion = 1
+
+// notification is one event on its way to a receiver.
+type notification struct {
+	// id is the same whenever the same event is sent again.
+	id      string
+	event   Event
+	request types.NamespacedName
+	body    []byte
+}
+
+// body is what a receiver gets. The arguments are not part of it: masking takes out what looks like a secret, and a
+// chat room has more readers than the namespace.
+type body struct {
+	Version  int        `json:"version"`
+	ID       string     `json:"id"`
+	Event    Event      `json:"event"`
+	Time     *time.Time `json:"time,omitempty"`
+	Request  about      `json:"request"`
+	Commands commands   `json:"commands"`
+}
+
+// about is what a receiver is told of the request.
+type about struct {
+	Namespace         string                      `json:"namespace"`
+	Name              string                      `json:"name"`
+	UID               types.UID                   `json:"uid"`
+	Phase             v1alpha1.Phase              `json:"phase"`
+	Cancellation      v1alpha1.CancellationReason `json:"cancellation,omitempty"`
+	Server            string                      `json:"server"`
+	Tool              string                      `json:"tool"`
+	Tier              v1alpha1.Tier               `json:"tier"`
+	GatedBy           string                      `json:"gatedBy"`
+	BlastRadius       blastRadius                 `json:"blastRadius"`
+	Requester         string                      `json:"requester"`
+	ActsFor           string                      `json:"actsFor,omitempty"`
+	RequiredApprovals int32                       `json:"requiredApprovals"`
+	CreatedAt         time.Time                   `json:"createdAt"`
+	ExpiresAt         time.Time                   `json:"expiresAt"`
+}
+
+type blastRadius struct {
+	Scope   v1alpha1.BlastScope `json:"scope"`
+	Summary string              `json:"summary"`
+}
+
+// commands are what a person may run next, as the request stands.
+type commands struct {
+	Describe string `json:"describe"`
+	Approve  string `json:"approve,omitempty"`
+	Deny     string `json:"deny,omitempty"`
+	Resolve  string `json:"resolve,omitempty"`
+}
+
+// compose writes the notification of one event.
+func compose(request *v1alpha1.ApprovalRequest, o occurrence) (notification, error) {
+	id := string(request.UID) + "." + string(o.event)
+	content := body{Version: bodyVersion, ID: id, Event: o.event, Request: describe(request), Commands: next(request)}
+	if !o.at.IsZero() {
+		at := o.at.UTC()
+		content.Time = &at
+	}
+	text, err := json.Marshal(content)
+	if err != nil {
+		return notification{}, fmt.Errorf("write notification %s: %w", id, err)
+	}
+	key := types.NamespacedName{Namespace: request.Namespace, Name: request.Name}
+	return notification{id: id, event: o.event, request: key, body: text}, nil
+}
+
+func describe(request *v1alpha1.ApprovalRequest) about {
+	spec := request.Spec
+	told := about{
+		Namespace: request.Namespace, Name: request.Name, UID: request.UID, Phase: request.CurrentPhase(),
+		Server: spec.ServerRef.Name, Tool: visible(spec.Tool), Tier: spec.Tier, GatedBy: visible(spec.GatedBy),
+		BlastRadius: blastRadius{Scope: spec.BlastRadius.Scope, Summary: visible(spec.BlastRadius.Summary)},
+		Requester:   visible(spec.Requester.Username), ActsFor: visible(spec.Requester.ActsFor),
+		RequiredApprovals: spec.RequiredApprovals,
+		CreatedAt:         request.CreationTimestamp.UTC(), ExpiresAt: request.ExpiresAt().UTC(),
+	}
+	if cancellation := request.Status.Cancellation; cancellation != nil {
+		told.Cancellation = cancellation.Reason
+	}
+	return told
+}
+
+// next returns the commands that lead on from the phase. Names and namespaces of Kubernetes need no quotes in a shell.
+func next(request *v1alpha1.ApprovalRequest) commands {
+	target := request.Name + " -n " + request.Namespace
+	c := commands{Describe: "kubectl tidewaiter describe " + target}
+	switch request.CurrentPhase() {
+	case v1alpha1.PhasePending:
+		c.Approve, c.Deny = "kubectl approve "+target, "kubectl deny "+target
+	case v1alpha1.PhaseApproved:
+		c.Deny = "kubectl deny " + target
+	case v1alpha1.PhaseAmbiguous:
+		c.Resolve = "kubectl tidewaiter resolve " + target + " (--committed | --not-executed) --reason TEXT"
+	default:
+	}
+	return c
+}
+
+// visible writes what a person would not see, such as marks that turn the direction of text, as escapes: some of the
+// texts come from an agent or a server.
+func visible(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return !glyph.Visible(r) }) < 0 {
+		return text
+	}
+	var out []byte
+	for _, r := range text {
+		if glyph.Visible(r) {
+			out = append(out, string(r)...)
+		} else {
+			out = glyph.AppendEscape(out, r)
+		}
+	}
+	return string(out)
+}
