@@ -30,6 +30,7 @@ var allowed = map[string][]string{
 	"internal/votingkey":  {"api/v1alpha1", "internal/vote", "internal/fixture"},
 	"internal/serving":    {"api/v1alpha1", "internal/fixture"},
 	"internal/policy":     {"api/v1alpha1", "internal/glyph"},
+	"internal/admission":  {"api/v1alpha1", "internal/vote", "internal/fixture"},
 	"internal/approval":   {"api/v1alpha1", "internal/fixture"},
 	"internal/classify":   {"api/v1alpha1", "internal/tool"},
 	"internal/action":     {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/strictjson"},
@@ -41,13 +42,14 @@ var allowed = map[string][]string{
 	"internal/gateway": {
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
 		"internal/approval", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
-		"internal/netguard", "internal/glyph",
+		"internal/netguard", "internal/glyph", "internal/identity", "internal/vote",
 	},
 	"internal/cli":           {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
 	"internal/fixture":       {"api/v1alpha1"},
+	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/vote", "internal/fixture"},
 	"controllers":            {"api/v1alpha1", "internal/glyph", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture"},
 	"cmd/manager":            {"api/v1alpha1", "controllers", "internal/discovery", "internal/netguard", "internal/fixture"},
-	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/netguard", "internal/receipt", "internal/tool", "internal/fixture"},
+	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture"},
 	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "controllers", "internal/cli", "internal/fixture"},
 }
 
