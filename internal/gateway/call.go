@@ -26,13 +26,15 @@ import (
 // call is one tools/call on its way through the gateway.
 type call struct {
 	*Gateway
-	server  *Server
-	message wire.Message
-	request *http.Request
-	reply   *reply
-	id      string
-	started time.Time
-	meant   meaning // the last that was worked out
+	// Requester is whose call it is. It stands before that of the Gateway, which may be nobody.
+	Requester v1alpha1.Requester
+	server    *Server
+	message   wire.Message
+	request   *http.Request
+	reply     *reply
+	id        string
+	started   time.Time
+	meant     meaning // the last that was worked out
 }
 
 // judged is a call with the verdict on it and the snapshot that gave it.
@@ -105,7 +107,7 @@ func (c *call) passRead(ctx context.Context, j judged) {
 	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
 	ctx, cancel := context.WithTimeout(ctx, j.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
-	resp, _, err := c.server.send(ctx, outbound{request: c.request, body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
+	resp, _, err := c.server.send(ctx, outbound{request: c.request, caller: snapshot.CallerOf(c.Requester), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
 	if err != nil {
 		c.reply.refuse(upstreamRefusal(err))
 		return
@@ -162,7 +164,7 @@ func (c *call) mean(of meaningOf, inputSchema []byte) (meaning, error) {
 	}
 	hash, err := action.Hash(action.Input{
 		ServerUID: of.serverUID, EndpointDigest: of.endpointDigest, Tool: c.message.Call.Name, ToolDigest: of.toolDigest,
-		Params: c.message.Params, Requester: c.Requester.Username,
+		Params: c.message.Params, Requester: c.Requester.Username, ActsFor: c.Requester.ActsFor,
 	})
 	if err != nil {
 		return meaning{}, fmt.Errorf("hash the action: %w", err)
@@ -181,7 +183,7 @@ func (c *call) receipt(j judged, kind receipt.Kind) receipt.Receipt {
 	r := receipt.Receipt{
 		Kind: kind, CallID: c.id, Namespace: c.server.Key.Namespace, Server: c.server.Key.Name,
 		Tool: c.message.Call.Name, Tier: string(d.Tier), Verdict: receipt.Verdict(d.Effect.String()),
-		Code: string(d.Reason), Reason: d.Why, GatedBy: d.GatedBy, Requester: c.Requester.Username,
+		Code: string(d.Reason), Reason: d.Why, GatedBy: d.GatedBy, Requester: c.Requester.Username, ActsFor: c.Requester.ActsFor,
 		ArgumentsSize: int64(len(c.message.Call.Arguments)), PolicyRevision: d.Revision,
 	}
 	if j.snap != nil {

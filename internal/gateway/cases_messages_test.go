@@ -163,6 +163,7 @@ func TestNoWordHasACallRepeated(t *testing.T) {
 		send(call(n), codePending)
 	}
 	for _, request := range r.requests() {
+		r.cast(&request, votingKey, "alice", v1alpha1.DecisionApproved)
 		request.Status.Decision, request.Status.Phase = v1alpha1.DecisionApproved, v1alpha1.PhaseApproved
 		if err := r.api.Status().Update(t.Context(), &request); err != nil {
 			t.Fatal(err)

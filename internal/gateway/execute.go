@@ -21,6 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/approval"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -65,7 +66,7 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 	ctx, cancel := g.detached(g.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
 	resp, sent, err := g.server.send(ctx, outbound{
-		request: g.request, body: g.message.Raw, headers: mcpHeaders, endpoint: g.want.EndpointDigest, effect: true})
+		request: g.request, caller: snapshot.CallerOf(g.Requester), body: g.message.Raw, headers: mcpHeaders, endpoint: g.want.EndpointDigest, effect: true})
 	switch {
 	case err == nil:
 		e.relay(resp)
@@ -94,6 +95,8 @@ func (e *execution) overtaken() *notice {
 			text: "the policy, the tool or its server changed just before the call was to leave. Nothing was executed. Send the call again; it is judged anew."}
 	case e.claimed != nil && !e.Clock.Now().Before(e.claimed.ExpiresAt()):
 		return &notice{code: "ApprovalExpired", retryAfter: 5, text: "the approval of this call expired before it was used. Nothing was executed. Send the call again to ask anew."}
+	case e.claimed != nil:
+		return e.votesAgain()
 	default:
 		return nil
 	}
@@ -149,6 +152,7 @@ func (e *execution) receipt(kind receipt.Kind) receipt.Receipt {
 	r.ActionHash, r.BlastRadius = e.want.ActionHash, string(e.want.BlastRadius.Scope)
 	if e.claimed != nil {
 		r.Request, r.RequestUID, r.Code = e.claimed.Name, string(e.claimed.UID), "Approved"
+		r.ApprovedBy, r.KeyIDs = e.tally.Approvals, e.tally.KeyIDs
 	}
 	if e.overtakenBy != "" {
 		r.Code = e.overtakenBy

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/action"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/vote"
 )
 
 // apiTimeout bounds one conversation with the Kubernetes API while a call waits.
@@ -37,8 +38,10 @@ type gated struct {
 	ticks           int
 	// doubt tells that the same action was sent before without a request, and nobody knows whether it took effect.
 	doubt bool
-	// replaced names a request that was cancelled since what it asked about has changed.
+	// replaced tells of a request that was cancelled, so that a person is asked anew.
 	replaced string
+	// tally are the votes on the approval that is spent.
+	tally vote.Tally
 }
 
 // gate takes a call with effects to its end. Each turn of the loop judges anew, on the policy and the requests as they
@@ -193,13 +196,11 @@ func (g *gated) wait(changed <-chan struct{}) bool {
 	return true
 }
 
-// ask opens a request for the call, unless too many already wait.
+// ask opens a request for the call, unless a limit is against it.
 func (g *gated) ask(attempt int32) (done bool) {
-	limit := g.snap.Server.Spec.Approvals.MaxPending
-	release, ok := g.server.reserve(g.Requester.Username, int(limit))
-	if !ok {
-		g.refuse(g.judged, nil, notice{code: "TooManyPending", retryAfter: 60, text: fmt.Sprintf(
-			"%d calls already wait for a person, which is the limit. Wait until some are decided, then send this call again.", limit)})
+	release, refusal := g.server.reserve(snapshot.CallerOf(g.Requester), g.want.Tool)
+	if refusal != nil {
+		g.refuse(g.judged, nil, *refusal)
 		return true
 	}
 	ctx, cancel := context.WithTimeout(g.request.Context(), apiTimeout)
@@ -222,11 +223,11 @@ func (g *gated) ask(attempt int32) (done bool) {
 // cancelOutdated ends open requests of this requester for the tool as it was before.
 func (g *gated) cancelOutdated(ctx context.Context) {
 	for _, r := range g.snap.OfTool(g.want.Tool) {
-		if r.Spec.Requester.Username != g.want.Requester.Username || !approval.Outdated(r, g.want) {
+		if snapshot.CallerOf(r.Spec.Requester) != snapshot.CallerOf(g.Requester) || !approval.Outdated(r, g.want) {
 			continue
 		}
 		if err := g.Approvals.Cancel(ctx, r, v1alpha1.CancelToolChanged); err == nil && r.Spec.Arguments == g.want.Arguments {
-			g.replaced = r.Name
+			g.replaced = replaced(r.Name, v1alpha1.CancelToolChanged)
 		}
 	}
 }
@@ -244,7 +245,7 @@ func (c *call) withdraw(ctx context.Context, j judged, known *v1alpha1.ApprovalR
 	if same := j.snap.OfTool(c.message.Call.Name); len(same) > 0 {
 		shown, err := action.Mask(c.message.Call.Arguments)
 		open = append(open, slices.DeleteFunc(slices.Clone(same), func(r *v1alpha1.ApprovalRequest) bool {
-			return err != nil || r.Spec.Arguments != shown.Text || r.Spec.Requester.Username != c.Requester.Username
+			return err != nil || r.Spec.Arguments != shown.Text || snapshot.CallerOf(r.Spec.Requester) != snapshot.CallerOf(c.Requester)
 		})...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -275,18 +276,21 @@ func (g *gated) cancelKnown(reason v1alpha1.CancellationReason) error {
 // use spends an approval, unless something about it is not as it must be.
 func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 	g.know(request)
-	if !approval.Same(request.Spec, g.want) || request.Status.Decision != v1alpha1.DecisionApproved {
+	if !approval.Same(request.Spec, g.want) {
 		g.refuse(g.judged, request, notice{code: "RequestMismatch",
 			text: "the request that was approved is not the one that this gateway would have made for this call. Nothing was executed; tell the people who run this server."})
 		return true
 	}
 	if g.decision.Effect == policy.RequireApproval && approval.Stricter(g.want, request.Spec) {
-		if err := g.cancelKnown(v1alpha1.CancelPolicyChanged); err != nil {
-			g.refuseAPI(err)
-			return true
-		}
-		g.replaced = request.Name
-		return g.reread(request)
+		return g.askAnew(request, v1alpha1.CancelPolicyChanged)
+	}
+	voted, refusal := g.votes(request)
+	if refusal != nil {
+		g.refuse(g.judged, request, *refusal)
+		return true
+	}
+	if !voted {
+		return g.askAnew(request, v1alpha1.CancelVotesVoid)
 	}
 	if g.Receipts.Executed(string(request.UID)) {
 		g.refuse(g.judged, request, notice{code: "ApprovalUsed",
@@ -308,6 +312,15 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 		g.giveBack(claimed, err)
 	}
 	return true
+}
+
+// askAnew ends an approval that cannot be used, so that a person is asked again.
+func (g *gated) askAnew(request *v1alpha1.ApprovalRequest, reason v1alpha1.CancellationReason) (done bool) {
+	if err := g.cancelKnown(reason); err != nil {
+		g.refuseAPI(err)
+		return true
+	}
+	return g.reread(request)
 }
 
 // giveBack answers for a claim of which nobody knows whether it arrived, and sees to it that it does not stand: nothing

@@ -8,10 +8,7 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 	"time"
 
@@ -21,8 +18,11 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/vote"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -39,8 +39,19 @@ const (
 type Gateway struct {
 	// Servers are the governed servers, by name.
 	Servers map[types.NamespacedName]*Server
-	// Requester is who every call counts for.
+	// Authenticate tells who sends a request, by a token for one of audiences: Authenticate of an identity.Authenticator.
+	Authenticate func(ctx context.Context, r *http.Request, audiences []string) (identity.Caller, error)
+	// Requester is who every call counts for, without a token; it counts on a loopback listener only. Without a username
+	// every request is authenticated.
 	Requester v1alpha1.Requester
+	// Metadata names the resources that tokens are for, and tells clients where to get one. Nil only with a Requester.
+	Metadata *identity.Metadata
+	// Audiences are what a token may be for besides the resource of its server.
+	Audiences []string
+	// Origins are those whose pages may send requests, besides that of Metadata.PublicURL.
+	Origins []string
+	// Votes counts the votes on a request, or says that it cannot tell now: Count of a Keyring.
+	Votes func(ctx context.Context, request *v1alpha1.ApprovalRequest) (vote.Tally, error)
 	// Approvals keeps the requests.
 	Approvals *approval.Store
 	// Receipts is the record of every decision.
@@ -49,7 +60,7 @@ type Gateway struct {
 	Clock clock.WithTicker
 	// NewID returns a random value that nobody else can have.
 	NewID func() string
-	// Loopback tells that only this machine can reach the listener; then the Host of a request must say so too.
+	// Loopback tells that only this machine can reach the listener.
 	Loopback bool
 	// Metrics count what was decided.
 	Metrics *Metrics
@@ -62,33 +73,50 @@ type Gateway struct {
 
 // ServeHTTP relays one request of an agent, or answers it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.Metadata != nil && (r.URL.Path == identity.MetadataPath || strings.HasPrefix(r.URL.Path, identity.MetadataPath+"/")) {
+		g.Metadata.ServeHTTP(w, r)
+		return
+	}
 	server := g.route(r.URL.Path)
 	if server == nil {
 		http.Error(w, "no such server; the path is /NAMESPACE/NAME/mcp", http.StatusNotFound)
 		return
 	}
-	if !g.trustedOrigin(r) {
-		http.Error(w, "this Host or Origin may not use the gateway", http.StatusForbidden)
+	if !g.trusts(r) {
+		http.Error(w, "this Host or Origin may not use the gateway; --public-url and --allow-origin say which may", http.StatusForbidden)
+		return
+	}
+	requester, err := g.authenticate(r, server)
+	if err != nil {
+		g.refuseCaller(w, server, err)
 		return
 	}
 	if refusal := wire.CheckHeaders(r.Header, r.Trailer); refusal != nil {
 		writeRefusal(w, refusal)
 		return
 	}
+	if !server.sessions.mayUse(r.Header.Get(sessionHeader), snapshot.CallerOf(requester)) {
+		g.Metrics.refused(server.Key, "ForeignSession")
+		writeRefusal(w, foreignSession())
+		return
+	}
 	switch r.Method {
 	case http.MethodPost:
-		g.servePost(w, r, server) //nolint:contextcheck // what has left is followed to its end without its agent: see detached
+		g.servePost(w, r, server, requester) //nolint:contextcheck // what has left is followed to its end without its agent: see detached
 	case http.MethodGet, http.MethodDelete:
-		g.serveStream(w, r, server)
+		g.serveStream(w, r, server, requester)
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 	}
 }
 
+// onlyPath is where a gateway with a single server answers too.
+const onlyPath = "/mcp"
+
 // route finds the server of a path; a single server answers at /mcp too.
 func (g *Gateway) route(path string) *Server {
-	if path == "/mcp" && len(g.Servers) == 1 {
+	if path == onlyPath && len(g.Servers) == 1 {
 		for _, server := range g.Servers {
 			return server
 		}
@@ -101,36 +129,9 @@ func (g *Gateway) route(path string) *Server {
 	return g.Servers[types.NamespacedName{Namespace: namespace, Name: name}]
 }
 
-// trustedOrigin refuses what a page in a browser could send: a foreign Origin, and on a loopback listener a Host that a
-// name service was made to point here.
-func (g *Gateway) trustedOrigin(r *http.Request) bool {
-	if g.Loopback && !isLoopback(r.Host) {
-		return false
-	}
-	origins := r.Header.Values("Origin")
-	if len(origins) == 0 {
-		return true
-	}
-	origin, err := url.Parse(origins[0])
-	return err == nil && len(origins) == 1 && isLoopback(origin.Host) && isLoopback(r.Host)
-}
-
-func isLoopback(hostport string) bool {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
-}
-
 // serveStream relays what has no message of the agent in it: a stream that the agent listens to, or the end of its
 // session. Lists of tools that pass on a stream are filtered like others.
-func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Server) {
+func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Server, requester v1alpha1.Requester) {
 	snap := server.Snapshot()
 	if snap == nil {
 		writeNotReady(w, nil)
@@ -138,7 +139,7 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 	}
 	ctx, cancel := g.untilStopping(r.Context())
 	defer cancel()
-	resp, _, err := server.send(ctx, outbound{request: r, headers: allHeaders})
+	resp, _, err := server.send(ctx, outbound{request: r, caller: snapshot.CallerOf(requester), headers: allHeaders})
 	if err != nil {
 		writeUpstreamError(w, nil, err)
 		return
@@ -157,7 +158,7 @@ func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.C
 }
 
 // servePost judges one message of the agent.
-func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Server) {
+func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Server, requester v1alpha1.Requester) {
 	if refusal := wire.CheckContent(r.Header); refusal != nil {
 		writeRefusal(w, refusal)
 		return
@@ -177,7 +178,7 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 		return
 	}
 	if message.Call != nil {
-		c := &call{Gateway: g, server: server, message: message, request: r, id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message)}
+		c := &call{Gateway: g, Requester: requester, server: server, message: message, request: r, id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message)}
 		c.serve()
 		return
 	}
@@ -185,27 +186,27 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 		writeNotReady(w, message.ID)
 		return
 	}
-	g.relayMessage(w, r, server, message)
+	g.relayMessage(w, outbound{request: r, caller: snapshot.CallerOf(requester), body: message.Raw, headers: allHeaders}, server, message)
 }
 
 // relayMessage passes a message that is not governed, and filters the answer when it is a list of tools.
-func (g *Gateway) relayMessage(w http.ResponseWriter, r *http.Request, server *Server, message wire.Message) {
-	ctx := r.Context()
+func (g *Gateway) relayMessage(w http.ResponseWriter, out outbound, server *Server, message wire.Message) {
+	ctx := out.request.Context()
 	if message.Method == string(mcp.MethodSubscriptionsListen) { // the stream of revisions without GET
 		var cancel context.CancelFunc
 		ctx, cancel = g.untilStopping(ctx)
 		defer cancel()
 	}
-	resp, _, err := server.send(ctx, outbound{request: r, body: message.Raw, headers: allHeaders})
+	resp, _, err := server.send(ctx, out)
 	if err != nil {
 		writeUpstreamError(w, message.ID, err)
 		return
 	}
-	out := relay{id: message.ID}
+	answer := relay{id: message.ID}
 	if known, _ := wire.Lookup(message.Method); known.Governed {
-		out.transform = g.listFilter(server, message.ID)
+		answer.transform = g.listFilter(server, message.ID)
 	}
-	out.run(w, resp)
+	answer.run(w, resp)
 }
 
 // readBody reads a whole message, within bounds.

@@ -19,7 +19,7 @@ func Mapper() meta.RESTMapper {
 		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 		mapper.Add(v1alpha1.GroupVersion.WithKind(kind+"List"), meta.RESTScopeNamespace) // caches ask for lists by their own kind
 	}
-	for _, kind := range []string{"Secret", "Service"} {
+	for _, kind := range []string{"Secret", "Service", "ConfigMap", "ConfigMapList"} {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)

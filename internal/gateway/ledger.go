@@ -4,60 +4,90 @@
 package gateway
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 )
 
-// unseenFor is how long a request that was opened here counts as pending without having come back by the watch.
+// unseenFor is how long a request that was opened here counts without having come back by the watch.
 const unseenFor = time.Minute
 
-// ledger counts what one requester has pending, so that many calls at once cannot all pass below the limit. Server.mu
-// guards it.
-type ledger struct {
-	// opening is how many requests are being created now.
-	opening int
-	// opened are the requests that were created here and may not have come back by the watch yet.
-	opened map[string]*v1alpha1.ApprovalRequest
+// opening is a request that is being created here, or was and may not have come back by the watch yet: it counts for the
+// limits of its caller, so that many calls at once cannot all pass below them.
+type opening struct {
+	caller  snapshot.Caller
+	tool    string
+	created *v1alpha1.ApprovalRequest // nil while it is being created
 }
 
-// reserve takes a place among the pending requests of a requester; false says that there is none. release gives it
-// back, and notes the request that was created; nil says that none was. It counts on the newest snapshot, not on that
-// of the call: what one call saw come back, no other may count as not there yet.
-func (s *Server) reserve(requester string, limit int) (release func(created *v1alpha1.ApprovalRequest), ok bool) {
+// reserve takes a place for one more request of a caller about a tool, or says which limit is against it. release gives
+// the place back, and notes the request that was created; nil says that none was. It counts on the newest snapshot, not
+// on that of the call: what one call saw come back, no other may count as not there yet.
+func (s *Server) reserve(caller snapshot.Caller, tool string) (release func(created *v1alpha1.ApprovalRequest), refusal *notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snap := s.Snapshot()
 	if snap == nil {
-		return nil, false
+		return nil, serverGone()
 	}
-	if s.ledgers == nil {
-		s.ledgers = map[string]*ledger{}
+	now := s.Clock.Now()
+	s.openings = slices.DeleteFunc(s.openings, func(o *opening) bool {
+		r := o.created
+		return r != nil && (snap.Request(r.Spec.ActionHash, string(r.UID)) != nil || r.CreationTimestamp.Add(unseenFor).Before(now))
+	})
+	pending, creating := snap.Pending(caller), 0
+	var known []*v1alpha1.ApprovalRequest
+	for _, r := range snap.OfTool(tool) {
+		if snapshot.CallerOf(r.Spec.Requester) == caller {
+			known = append(known, r)
+		}
 	}
-	l := s.ledgers[requester]
-	if l == nil {
-		l = &ledger{opened: map[string]*v1alpha1.ApprovalRequest{}}
-		s.ledgers[requester] = l
-	}
-	pending := len(snap.Pending(requester)) + l.opening
-	for name, r := range l.opened {
-		seen := snap.Request(r.Spec.ActionHash, string(r.UID)) != nil
-		if seen || r.CreationTimestamp.Add(unseenFor).Before(s.Clock.Now()) {
-			delete(l.opened, name)
+	for _, o := range s.openings {
+		if o.caller != caller {
 			continue
 		}
 		pending++
+		switch {
+		case o.tool != tool:
+		case o.created != nil:
+			known = append(known, o.created)
+		default:
+			creating++
+		}
 	}
-	if pending >= limit {
-		return nil, false
+	limits := snap.Server.Spec.Approvals
+	if limit, limited := approval.Limited(known, creating, limits.MaxPerHour, now); limited {
+		return nil, limitedBy(limit, limits.MaxPerHour, now)
 	}
-	l.opening++
+	if pending >= int(limits.MaxPending) {
+		return nil, &notice{code: "TooManyPending", retryAfter: 60, text: fmt.Sprintf(
+			"%d calls already wait for a person, which is the limit. Wait until some are decided, then send this call again.", limits.MaxPending)}
+	}
+	place := &opening{caller: caller, tool: tool}
+	s.openings = append(s.openings, place)
 	return func(created *v1alpha1.ApprovalRequest) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		l.opening--
-		if created != nil {
-			l.opened[created.Name] = created
+		if place.created = created; created == nil {
+			s.openings = slices.DeleteFunc(s.openings, func(o *opening) bool { return o == place })
 		}
-	}, true
+	}, nil
+}
+
+// limitedBy words that people are not asked again yet.
+func limitedBy(limit approval.Limit, perHour int32, now time.Time) *notice {
+	n := &notice{retryAfter: int((limit.Until.Sub(now) + time.Second - 1) / time.Second)}
+	again := limit.Until.UTC().Format(time.RFC3339)
+	if limit.Denials > 0 {
+		n.code = "BackingOff"
+		n.text = fmt.Sprintf("people denied the last %d calls of this tool that you asked for, so nobody is asked again before %s. Nothing was executed. Ask the people you work for how to go on.", limit.Denials, again)
+		return n
+	}
+	n.code = "TooManyPerHour"
+	n.text = fmt.Sprintf("people were asked about this tool %d times within an hour, which is the limit. Nothing was executed. Nobody is asked again before %s.", perHour, again)
+	return n
 }

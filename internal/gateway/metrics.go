@@ -21,6 +21,8 @@ type Metrics struct {
 	malformed  *prometheus.CounterVec
 	executions *prometheus.CounterVec
 	failures   *prometheus.CounterVec
+	void       *prometheus.CounterVec
+	keys       prometheus.Gauge
 	held       *prometheus.GaugeVec
 	proven     *prometheus.GaugeVec
 }
@@ -35,12 +37,15 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		malformed:  counter("refused_messages_total", "Messages refused before anything was decided.", "reason"),
 		executions: counter("executions_total", "Calls with effects that were let through, by outcome.", "outcome"),
 		failures:   counter("failures_total", "Writes that failed, by what was written.", "write"),
+		void:       counter("void_votes_total", "Votes of approved requests that count for nothing: not signed for the request by a published key."),
+		keys: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "voting_keys",
+			Help: "Voting keys that votes are verified with; with none, no approval is used."}),
 		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "held_calls",
 			Help: "Calls that wait for a person now."}, []string{"namespace", "server"}),
 		proven: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "watch_proven_timestamp_seconds",
 			Help: "When the watch of the Kubernetes API last proved that it would show a change."}, []string{"namespace", "server"}),
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.held, m.proven} {
+	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -63,6 +68,12 @@ func (m *Metrics) executed(server types.NamespacedName, outcome v1alpha1.Executi
 func (m *Metrics) apiFailed(server types.NamespacedName, write string) {
 	m.failures.WithLabelValues(server.Namespace, server.Name, write).Inc()
 }
+
+func (m *Metrics) votesVoid(server types.NamespacedName, votes int) {
+	m.void.WithLabelValues(server.Namespace, server.Name).Add(float64(votes))
+}
+
+func (m *Metrics) votingKeys(known int) { m.keys.Set(float64(known)) }
 
 func (m *Metrics) holding(server types.NamespacedName, by float64) {
 	m.held.WithLabelValues(server.Namespace, server.Name).Add(by)

@@ -59,6 +59,18 @@ func outboundHeader(agent, configured http.Header, policy headerPolicy) http.Hea
 	return out
 }
 
+// userHeaders begin the names of headers by which proxies tell a server who calls. An agent that sets one is no proxy.
+var userHeaders = []string{
+	"impersonate-", "remote-user", "x-user", "x-remote-", "x-forwarded-user", "x-forwarded-email", "x-forwarded-groups",
+	"x-forwarded-preferred-username", "x-auth-request-",
+}
+
+// namesUser tells whether a header says who calls, in any spelling that a server may merge.
+func namesUser(name string) bool {
+	plain := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	return slices.ContainsFunc(userHeaders, func(prefix string) bool { return strings.HasPrefix(plain, prefix) })
+}
+
 func mayPass(name string, policy headerPolicy) bool {
 	switch name {
 	case "Authorization", "Cookie", "Host", "Origin", "Content-Length", "Accept-Encoding":
@@ -67,7 +79,7 @@ func mayPass(name string, policy headerPolicy) bool {
 		"Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name":
 		return true
 	}
-	if slices.Contains(hopByHop, name) {
+	if slices.Contains(hopByHop, name) || namesUser(name) {
 		return false
 	}
 	// What MCP does not define, Mcp-Tenant say, could mean anything.

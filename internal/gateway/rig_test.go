@@ -6,6 +6,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -36,6 +37,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
+	"github.com/tidewaiter/tidewaiter/internal/vote"
 )
 
 var (
@@ -66,6 +68,8 @@ type rig struct {
 	listed   []tool.Descriptor
 	listErr  error
 	lists    int
+	keys     vote.Keys
+	keysErr  error
 	updates  func(o *v1alpha1.ApprovalRequest, update func() error) error
 	gets     func(get func() error) error
 	creates  func(o *v1alpha1.ApprovalRequest, create func() error) error
@@ -75,7 +79,7 @@ type rig struct {
 // (Irreversible), and calls are not held.
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{t: t, clock: testclock.NewFakeClock(noon), upstream: newRecorder(t)}
+	r := &rig{t: t, clock: testclock.NewFakeClock(noon), upstream: newRecorder(t), keys: published(votingKey)}
 	r.api = r.fakeAPI()
 	up := endpoint.Upstream{URL: r.upstream.URL + "/mcp", Headers: http.Header{"X-Configured": {"yes"}},
 		Guard: netguard.Policy{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
@@ -84,7 +88,7 @@ func newRig(t testing.TB) *rig {
 		Spec: v1alpha1.GovernedServerSpec{
 			Endpoint:    v1alpha1.Endpoint{URL: up.URL},
 			CallTimeout: metav1.Duration{Duration: time.Minute},
-			Approvals:   v1alpha1.Approvals{Hold: &metav1.Duration{}, TTL: metav1.Duration{Duration: time.Hour}, MaxPending: 20},
+			Approvals:   v1alpha1.Approvals{Hold: &metav1.Duration{}, TTL: metav1.Duration{Duration: time.Hour}, MaxPending: 20, MaxPerHour: 60},
 			Autonomy:    v1alpha1.AutonomySpec{CleanApprovals: 3},
 		},
 	}
@@ -101,7 +105,7 @@ func newRig(t testing.TB) *rig {
 	}
 	t.Cleanup(func() { writer.Close() })
 	r.gateway = &Gateway{
-		Servers: map[types.NamespacedName]*Server{billing: r.server}, Requester: v1alpha1.Requester{Username: agent},
+		Servers: map[types.NamespacedName]*Server{billing: r.server}, Requester: v1alpha1.Requester{Username: agent}, Votes: r.count,
 		Approvals: &approval.Store{Client: r.api, Clock: r.clock, Gateway: "gw", NewClaim: r.newID},
 		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: newMetrics(t), MaxStaleness: 5 * time.Minute,
 	}
@@ -270,10 +274,47 @@ func (r *rig) requests() []v1alpha1.ApprovalRequest {
 	return all.Items
 }
 
-// decide does what a person and the manager do.
+// votingKey is the one that the webhook signs with; root vouches for it.
+var (
+	root      = ed25519.NewKeyFromSeed([]byte(strings.Repeat("r", 32)))
+	votingKey = ed25519.NewKeyFromSeed([]byte(strings.Repeat("v", 32)))
+)
+
+func half(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
+
+func published(keys ...ed25519.PrivateKey) vote.Keys {
+	all := vote.Keys{}
+	for _, key := range keys {
+		all[vote.KeyID(half(key))] = vote.Published{Public: half(key), NotBefore: noon.Add(-time.Hour)}
+	}
+	return all
+}
+
+// count does what a Keyring does.
+func (r *rig) count(_ context.Context, request *v1alpha1.ApprovalRequest) (vote.Tally, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.keysErr != nil {
+		return vote.Tally{}, r.keysErr
+	}
+	return r.keys.Count(request), nil
+}
+
+// cast adds a signed vote to a request, as the webhook does.
+func (r *rig) cast(request *v1alpha1.ApprovalRequest, key ed25519.PrivateKey, username string, decision v1alpha1.Decision) {
+	r.t.Helper()
+	v, err := vote.Key{ID: vote.KeyID(half(key)), Private: key}.Sign(request, v1alpha1.Vote{Username: username, Decision: decision, Time: metav1.NewTime(r.clock.Now())})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Status.Votes = append(request.Status.Votes, v)
+}
+
+// decide does what a person and the webhook do.
 func (r *rig) decide(decision v1alpha1.Decision) {
 	r.t.Helper()
 	request := r.request()
+	r.cast(request, votingKey, "alice", decision)
 	request.Status.Decision, request.Status.Phase = decision, v1alpha1.Phase(decision)
 	if err := r.api.Status().Update(context.Background(), request); err != nil {
 		r.t.Fatal(err)

@@ -38,15 +38,16 @@ type Server struct {
 	Clock clock.PassiveClock
 
 	view     snapshot.Store
+	sessions sessions
 	upstream atomic.Pointer[dialled]
 	proven   atomic.Int64 // when the watch last proved that it is alive, in nanoseconds since 1970
 
 	mu          sync.Mutex // guards the fields below
 	inputs      *snapshot.Inputs
 	definitions map[string]tool.Descriptor
-	changed     chan struct{}      // closed when the snapshot changes
-	listedAt    time.Time          // when the tools were last asked for, with or without success
-	ledgers     map[string]*ledger // by requester
+	changed     chan struct{} // closed when the snapshot changes
+	listedAt    time.Time     // when the tools were last asked for, with or without success
+	openings    []*opening    // requests that the snapshot may not show yet
 
 	listing singleflight.Group // one asks for the tools, whoever waits for them
 }
@@ -301,6 +302,8 @@ const effectProof = 90 * time.Second
 // outbound is a request to the server.
 type outbound struct {
 	request *http.Request
+	// caller is whose request it is.
+	caller  snapshot.Caller
 	body    []byte
 	headers headerPolicy
 	// endpoint is the digest of the endpoint that a call was judged for; it goes to no other. "" goes to any.
@@ -333,6 +336,9 @@ func (s *Server) send(ctx context.Context, out outbound) (resp *http.Response, s
 		transport = up.fresh
 	}
 	resp, err = transport.RoundTrip(req)
+	if err == nil {
+		s.sessions.note(req, resp, out.caller)
+	}
 	return resp, connected.Load(), err
 }
 

@@ -42,7 +42,7 @@ func TestApprovalsAreUsedOnlyAsTheyWereGiven(t *testing.T) {
 		"another said no": {func(r *rig) {
 			r.setStatus(func(s *v1alpha1.ApprovalRequestStatus) { s.Decision = v1alpha1.DecisionDenied })
 		}, "ApprovalDenied", v1alpha1.PhaseApproved, ""},
-		"the phase was forged":         {func(r *rig) { r.setStatus(func(s *v1alpha1.ApprovalRequestStatus) { s.Decision = "" }) }, "RequestMismatch", v1alpha1.PhaseApproved, ""},
+		"the phase was forged":         {func(r *rig) { r.setStatus(func(s *v1alpha1.ApprovalRequestStatus) { s.Decision = "" }) }, codePending, v1alpha1.PhaseCancelled, v1alpha1.CancelVotesVoid},
 		"another gateway uses it":      {func(r *rig) { r.setStatus(executingUntil(noon.Add(time.Minute))) }, codePending, v1alpha1.PhaseExecuting, ""},
 		"another gateway died with it": {func(r *rig) { r.setStatus(executingUntil(noon)) }, codeAmbiguous, v1alpha1.PhaseExecuting, ""},
 		"a call of it was lost": {func(r *rig) {

@@ -16,10 +16,11 @@ import (
 
 // Codes of notices that more than one place needs; docs/errors.md lists all.
 const (
-	codePending   = "ApprovalPending"
-	codeAmbiguous = "OutcomeUnknown"
-	codeFlow      = "FlowNotGoverned"
-	codeHeaders   = "HeaderMismatch"
+	codePending    = "ApprovalPending"
+	codeAmbiguous  = "OutcomeUnknown"
+	codeFlow       = "FlowNotGoverned"
+	codeHeaders    = "HeaderMismatch"
+	codeUnverified = "VotesNotVerified"
 )
 
 // pending tells the agent that its call waits for a person.
@@ -30,7 +31,7 @@ func (g *gated) pending(request *v1alpha1.ApprovalRequest) (done bool) {
 	case request.CurrentPhase() == v1alpha1.PhaseExecuting:
 		text = fmt.Sprintf("the approval %s of this very call is being used right now. Send the call again in a while to learn how it ended.", request.Name)
 	case g.replaced != "":
-		text += fmt.Sprintf(" The earlier request %s was cancelled, since what it asked about has changed.", g.replaced)
+		text += g.replaced
 	case g.doubt:
 		text += " The same action was sent before, and nobody knows whether it took effect."
 	case request.Spec.Attempt > 1:
@@ -73,12 +74,23 @@ func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 		if g.decision.Effect == policy.Allow {
 			return g.runUnattended(nil)
 		}
-		g.replaced = request.Name
+		if c := request.Status.Cancellation; c != nil {
+			g.replaced = replaced(request.Name, c.Reason)
+		}
 		return g.ask(request.Spec.Attempt + 1)
 	default:
 		g.refuse(g.judged, request, notice{code: "ApprovalExpired", text: "nobody decided on this call in time. Nothing was executed. Send the call again to ask anew.", retryAfter: 5})
 	}
 	return true
+}
+
+// replaced tells of a request that was cancelled.
+func replaced(name string, reason v1alpha1.CancellationReason) string {
+	why := "what it asked about has changed"
+	if reason == v1alpha1.CancelVotesVoid {
+		why = "the votes on it are not valid"
+	}
+	return fmt.Sprintf(" The earlier request %s was cancelled, since %s.", name, why)
 }
 
 // serverGone tells that nobody governs the server any more.

@@ -1,0 +1,139 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/identity"
+)
+
+// What an ApprovalRequest can hold of a requester, in characters and in groups.
+const (
+	maxName   = 256
+	maxPod    = 253
+	maxGroups = 64
+)
+
+// errName: nobody could be asked about a call in that name.
+var errName = fmt.Errorf("the name of a caller, and of the user it acts for, has from 1 to %d characters", maxName)
+
+// authenticate tells whose request it is. Without a requester that all calls count for, a token has to say so; headers
+// like X-User never do.
+func (g *Gateway) authenticate(r *http.Request, server *Server) (v1alpha1.Requester, error) {
+	if g.Requester.Username != "" && g.Loopback {
+		return g.Requester, nil
+	}
+	resource := g.Metadata.Resource(server.Key)
+	audiences := make([]string, 0, 2+len(g.Audiences))
+	audiences = append(audiences, resource)
+	if len(g.Servers) == 1 {
+		audiences = append(audiences, g.Metadata.PublicURL+onlyPath)
+	}
+	caller, err := g.Authenticate(r.Context(), r, append(audiences, g.Audiences...))
+	if err != nil {
+		return v1alpha1.Requester{}, err
+	}
+	return requesterOf(caller)
+}
+
+// requesterOf returns a caller as an ApprovalRequest can hold it. Who calls is never shortened; what is there for the
+// record is left out where it is too long.
+func requesterOf(caller identity.Caller) (v1alpha1.Requester, error) {
+	if caller.Username == "" || utf8.RuneCountInString(caller.Username) > maxName || utf8.RuneCountInString(caller.ActsFor) > maxName {
+		return v1alpha1.Requester{}, errName
+	}
+	requester := v1alpha1.Requester{Username: caller.Username, ActsFor: caller.ActsFor, Groups: caller.Groups, Pod: caller.Pod}
+	tooLong := func(group string) bool { return utf8.RuneCountInString(group) > maxName }
+	if slices.ContainsFunc(requester.Groups, tooLong) {
+		requester.Groups = slices.DeleteFunc(slices.Clone(requester.Groups), tooLong)
+	}
+	requester.Groups = requester.Groups[:min(len(requester.Groups), maxGroups)]
+	if len(requester.Pod) > maxPod {
+		requester.Pod = ""
+	}
+	return requester, nil
+}
+
+// refuseCaller answers a request of which it is not known whose it is.
+func (g *Gateway) refuseCaller(w http.ResponseWriter, server *Server, err error) {
+	g.Metrics.refused(server.Key, "Unauthenticated")
+	if errors.Is(err, errName) {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	identity.Challenge(w, g.Metadata.URL(server.Key), err)
+}
+
+// trusts refuses what a page in a browser could send: a Host that a name service was made to point here, or a foreign
+// Origin.
+func (g *Gateway) trusts(r *http.Request) bool {
+	if !isLoopback(r.Host) && !g.isPublic(r.Host) {
+		return false
+	}
+	origins := r.Header.Values("Origin")
+	switch {
+	case len(origins) == 0:
+		return true
+	case len(origins) > 1:
+		return false
+	case slices.Contains(g.Origins, origins[0]):
+		return true
+	}
+	origin, err := url.Parse(origins[0])
+	if err != nil {
+		return false
+	}
+	if g.Metadata != nil && sameOrigin(origins[0], g.Metadata.PublicURL) {
+		return true
+	}
+	return g.Loopback && isLoopback(origin.Host) && isLoopback(r.Host)
+}
+
+// isPublic tells whether a Host header names the address that agents reach the gateway at.
+func (g *Gateway) isPublic(host string) bool {
+	if g.Metadata == nil {
+		return false
+	}
+	scheme, _, _ := strings.Cut(g.Metadata.PublicURL, "://")
+	return sameOrigin(scheme+"://"+host, g.Metadata.PublicURL)
+}
+
+// sameOrigin compares two origins; the default port of a scheme may be left out.
+func sameOrigin(a, b string) bool {
+	return a == b || plainOrigin(a) == plainOrigin(b)
+}
+
+func plainOrigin(origin string) string {
+	origin = strings.ToLower(origin)
+	switch {
+	case strings.HasPrefix(origin, "https://"):
+		return strings.TrimSuffix(origin, ":443")
+	case strings.HasPrefix(origin, "http://"):
+		return strings.TrimSuffix(origin, ":80")
+	}
+	return origin
+}
+
+func isLoopback(hostport string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}

@@ -1,0 +1,67 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"sync"
+
+	"k8s.io/utils/lru"
+
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// sessionHeader names an MCP session.
+const sessionHeader = "Mcp-Session-Id"
+
+// maxSessions bounds how many sessions of one server are remembered; the one that was used longest ago is forgotten.
+const maxSessions = 8192
+
+// sessions remembers whose the MCP sessions of a server are. One that is not known, after a restart say, is left to the
+// server, and belongs from then on to the first caller that the server lets use it. The zero value knows none.
+type sessions struct {
+	mu     sync.Mutex
+	owners *lru.Cache // snapshot.Caller by the digest of the session's id
+}
+
+// mayUse tells whether a caller may name a session.
+func (s *sessions) mayUse(id string, caller snapshot.Caller) bool {
+	if id == "" {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owners == nil {
+		return true
+	}
+	owner, known := s.owners.Get(sha256.Sum256([]byte(id)))
+	return !known || owner == caller
+}
+
+// note learns from an answer of the server whose a session is. The first owner stays.
+func (s *sessions) note(request *http.Request, resp *http.Response, caller snapshot.Caller) {
+	id := resp.Header.Get(sessionHeader)
+	if id == "" && resp.StatusCode < http.StatusBadRequest {
+		id = request.Header.Get(sessionHeader)
+	}
+	if id == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owners == nil {
+		s.owners = lru.New(maxSessions)
+	}
+	key := sha256.Sum256([]byte(id))
+	if _, known := s.owners.Get(key); !known {
+		s.owners.Add(key, caller)
+	}
+}
+
+// foreignSession answers as a server does that does not know the session: the client opens one of its own.
+func foreignSession() *wire.Refusal {
+	return &wire.Refusal{Status: http.StatusNotFound, Code: -32001, Message: "Tidewaiter gateway: no such session"}
+}
