@@ -140,6 +140,11 @@ func newProgram(path string, streams genericiooptions.IOStreams, clock clock.Pas
 			newDenyCommand(s),
 			newDismissCommand(s),
 			newResolveCommand(s),
+			newToolsCommand(s),
+			newTrustCommand(s),
+			newPromoteCommand(s),
+			newRevokeCommand(s),
+			newSetTierCommand(s),
 			newClassifyCommand(streams),
 		)
 	}
