@@ -13,6 +13,9 @@ const (
 	ConditionClassified = "Classified"
 	// ConditionPolicyAccepted of a GovernedServer: every ToolPolicy that targets it can be used as written.
 	ConditionPolicyAccepted = "PolicyAccepted"
+	// ConditionGatewayAuthorized of a GovernedServer that names a ServiceAccount for its gateway: the account has the
+	// rights of a gateway of this server.
+	ConditionGatewayAuthorized = "GatewayAuthorized"
 	// ConditionAccepted of a ToolPolicy: it can be used as it is written.
 	ConditionAccepted = "Accepted"
 	// ConditionEffective of a ToolPolicy: all of it is in force.
@@ -55,6 +58,10 @@ const (
 	ReasonInForce = "InForce"
 	// ReasonPartlyInForce: read status.notInForce.
 	ReasonPartlyInForce = "PartlyInForce"
+	// ReasonGranted: nothing to do; the gateway's ServiceAccount has its rights.
+	ReasonGranted = "Granted"
+	// ReasonRoleConflict: delete or rename the Role or RoleBinding that the message names, or give the rights by hand.
+	ReasonRoleConflict = "RoleConflict"
 	// ReasonCounted: nothing to do; the request is counted.
 	ReasonCounted = "Counted"
 	// ReasonFirstContact: the tools that were listed first are trusted as they are; look them over.

@@ -296,8 +296,8 @@ type AutonomySpec struct {
 // GovernedServerStatus is what the manager knows of the server. Only the manager writes it.
 type GovernedServerStatus struct {
 	// conditions are Ready (sums up the others), Reachable (the last listing succeeded), Classified (every listed
-	// tool has a tier), PolicyAccepted (every ToolPolicy that targets the server is valid). All are good when
-	// True.
+	// tool has a tier), PolicyAccepted (every ToolPolicy that targets the server is valid), and GatewayAuthorized
+	// (the ServiceAccount that spec.gateway names has its rights). All are good when True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

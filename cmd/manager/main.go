@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -96,7 +97,7 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 	}
 	scheme := runtime.NewScheme()
 	labelled, err := labels.NewRequirement(v1alpha1.ServerLabel, selection.Exists, nil)
-	if err := errors.Join(err, corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(err, corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("build the scheme: %w", err)
 	}
 	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
@@ -108,8 +109,12 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		HealthProbeBindAddress:        o.healthAddress,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			// Of Secrets only metadata is cached, and of those alone that are labelled for a server.
-			ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: labels.NewSelector().Add(*labelled)}},
+			// Of Secrets and Roles only metadata is cached, and of those alone that are labelled for a server.
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Secret{}:      {Label: labels.NewSelector().Add(*labelled)},
+				&rbacv1.Role{}:        {Label: labels.NewSelector().Add(*labelled)},
+				&rbacv1.RoleBinding{}: {Label: labels.NewSelector().Add(*labelled)},
+			},
 		},
 	})
 	if err != nil {
@@ -126,10 +131,12 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 	}
 	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
 	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient()}
+	rights := &controllers.GatewayRightsReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
 	if err := errors.Join(
 		servers.SetupWithManager(ctx, mgr),
 		requests.SetupWithManager(mgr),
 		policies.SetupWithManager(mgr),
+		rights.SetupWithManager(mgr),
 		metrics.Registry.Register(&controllers.ApprovalRequestMetrics{Reader: mgr.GetClient(), Clock: clock.RealClock{}}),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("ping", healthz.Ping),
