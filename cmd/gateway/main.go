@@ -34,7 +34,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o := options{stdout: stdout}
 	cmd := &cobra.Command{
-		Use:           "gateway --server NAMESPACE/NAME --receipts FILE",
+		Use:           "gateway --server NAMESPACE/NAME --receipts FILE --voting-root-key KEY",
 		Short:         "Enforce risk tiers and approvals on the calls that agents make to MCP servers",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

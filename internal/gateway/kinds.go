@@ -22,6 +22,6 @@ func Mapper() meta.RESTMapper {
 	for _, kind := range []string{"Secret", "Service", "ConfigMap", "ConfigMapList"} {
 		mapper.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
-	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
+	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), meta.RESTScopeRoot)
 	return mapper
 }

@@ -1,0 +1,206 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/gateway"
+	"github.com/tidewaiter/tidewaiter/internal/identity"
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
+	"github.com/tidewaiter/tidewaiter/internal/vote"
+)
+
+// options are the flags of the gateway.
+type options struct {
+	servers           []string
+	listen            string
+	opsListen         string
+	publicURL         string
+	audiences         []string
+	origins           []string
+	requester         string
+	tokenReview       bool
+	oidc              oidcOptions
+	votingRoots       []string
+	operatorNamespace string
+	name              string
+	receipts          string
+	allow             []string
+	maxStaleness      time.Duration
+	drain             time.Duration
+	verbosity         int
+
+	cluster *rest.Config
+	stdout  io.Writer
+}
+
+// oidcOptions are the settings of an OIDC provider, as kube-apiserver has them.
+type oidcOptions struct {
+	issuerURL, caFile             string
+	usernameClaim, usernamePrefix string
+	groupsClaim, groupsPrefix     string
+	signingAlgs                   []string
+	checkTokenFile                string
+}
+
+// noCheck in place of a file says that the API server does not know the OIDC provider.
+const noCheck = "none"
+
+func (o *options) addFlags(flags *pflag.FlagSet) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "gateway"
+	}
+	flags.StringArrayVar(&o.servers, "server", nil, "GovernedServer to stand in front of, as NAMESPACE/NAME; may be repeated. Agents reach it at /NAMESPACE/NAME/mcp, a single one also at /mcp")
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address that agents reach")
+	flags.StringVar(&o.opsListen, "ops-listen", "127.0.0.1:8081", "address of /healthz, /readyz and /metrics")
+	flags.StringVar(&o.publicURL, "public-url", "", "scheme and host that agents reach the gateway at; with a server's path it is the audience of the tokens for that server. Default: http:// and the address of --listen")
+	flags.StringArrayVar(&o.audiences, "audience", nil, "audience of a token that is taken besides a server's own; may be repeated")
+	flags.StringArrayVar(&o.origins, "allow-origin", nil, "origin whose pages in a browser may send requests, besides that of --public-url; may be repeated")
+	flags.StringVar(&o.requester, "requester", "", "username that every call counts for, without a token; only with --listen on loopback")
+	flags.BoolVar(&o.tokenReview, "token-review", false, "ask the API server about every ServiceAccount token, so that one that was revoked is refused within seconds")
+	o.oidc.addFlags(flags)
+	flags.StringArrayVar(&o.votingRoots, "voting-root-key", nil, "public half of the root key that vouches for voting keys, in base64: the entry root of the ConfigMap tidewaiter-voting-keys; may be repeated")
+	flags.StringVar(&o.operatorNamespace, "operator-namespace", "tidewaiter-system", "namespace of the operator, which publishes the voting keys there")
+	flags.StringVar(&o.name, "name", hostname, "name of this gateway in requests and receipts")
+	flags.StringVar(&o.receipts, "receipts", "", "file that receipts are appended to; they also go to standard output")
+	flags.StringSliceVar(&o.allow, "allow-address", nil, "loopback, link-local, private or cluster addresses that may be dialled, as CIDR blocks")
+	flags.DurationVar(&o.maxStaleness, "max-staleness", 5*time.Minute, "how long reads go on after the last proof that the watch of the Kubernetes API works")
+	flags.DurationVar(&o.drain, "drain", 5*time.Minute, "how long calls in flight may take after a request to stop")
+	flags.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log; 4 shows details")
+	flags.AddGoFlag(flag.CommandLine.Lookup("kubeconfig"))
+}
+
+func (o *oidcOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.issuerURL, "oidc-issuer-url", "", "OIDC provider whose tokens are taken too; set all --oidc flags as kube-apiserver has them")
+	flags.StringVar(&o.caFile, "oidc-ca-file", "", "file of the CA certificates of the provider; default: those of the system")
+	flags.StringVar(&o.usernameClaim, "oidc-username-claim", "sub", "claim that holds the username")
+	flags.StringVar(&o.usernamePrefix, "oidc-username-prefix", "", "what stands before every username; \"-\" for nothing. Default: the issuer URL and #, and nothing with the claim email")
+	flags.StringVar(&o.groupsClaim, "oidc-groups-claim", "", "claim that holds the groups")
+	flags.StringVar(&o.groupsPrefix, "oidc-groups-prefix", "", "what stands before every group")
+	flags.StringSliceVar(&o.signingAlgs, "oidc-signing-algs", []string{"RS256"}, "JOSE algorithms that tokens may be signed with")
+	flags.StringVar(&o.checkTokenFile, "oidc-check-token-file", "", "file with a token of the provider, which the API server is asked about at start: it must know its owner by the same username. \"none\" says that the API server does not know the provider. Needed with --oidc-issuer-url")
+}
+
+// parsed are the flags once they were checked.
+type parsed struct {
+	allow   []netip.Prefix
+	servers map[types.NamespacedName]*gateway.Server
+	roots   []ed25519.PublicKey
+	oidc    *identity.Issuer // nil without one
+}
+
+// check reads what can be judged without asking anybody.
+func (o *options) check() (p parsed, err error) {
+	switch {
+	case o.receipts == "" || len(o.servers) == 0:
+		return p, errors.New("--server and --receipts are needed")
+	case len(o.votingRoots) == 0:
+		return p, errors.New("--voting-root-key is needed: the entry root of the ConfigMap tidewaiter-voting-keys in the operator's namespace")
+	case utf8.RuneCountInString(o.requester) > 256:
+		return p, errors.New("--requester has at most 256 characters")
+	}
+	if p.allow, err = netguard.ParsePrefixes(o.allow); err != nil {
+		return p, fmt.Errorf("--allow-address: %w", err)
+	}
+	if p.servers, err = governed(o.servers); err != nil {
+		return p, fmt.Errorf("--server: %w", err)
+	}
+	for _, text := range o.votingRoots {
+		root, err := vote.ParseRoot(text)
+		if err != nil {
+			return p, fmt.Errorf("--voting-root-key: %w", err)
+		}
+		p.roots = append(p.roots, root)
+	}
+	for _, origin := range o.origins {
+		if u, err := url.Parse(origin); err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+			return p, fmt.Errorf("--allow-origin: %q is no origin, such as https://console.example.com", origin)
+		}
+	}
+	if p.oidc, err = o.oidc.issuer(); err != nil {
+		return p, err
+	}
+	return p, nil
+}
+
+// issuer returns the OIDC provider, nil without one.
+func (o *oidcOptions) issuer() (*identity.Issuer, error) {
+	if o.issuerURL == "" {
+		return nil, nil
+	}
+	if o.checkTokenFile == "" {
+		return nil, errors.New("--oidc-check-token-file is needed with --oidc-issuer-url: a file, or none")
+	}
+	settings := identity.OIDC{
+		URL: o.issuerURL, UsernameClaim: o.usernameClaim, UsernamePrefix: o.usernamePrefix,
+		GroupsClaim: o.groupsClaim, GroupsPrefix: o.groupsPrefix, SigningAlgs: o.signingAlgs,
+	}
+	if o.caFile != "" {
+		ca, err := os.ReadFile(o.caFile)
+		if err != nil {
+			return nil, fmt.Errorf("--oidc-ca-file: %w", err)
+		}
+		settings.CA = ca
+	}
+	issuer, err := settings.Issuer()
+	if err != nil {
+		return nil, fmt.Errorf("--oidc-issuer-url: %w", err)
+	}
+	return issuer, nil
+}
+
+// governed makes the servers that the flags name.
+func governed(names []string) (map[types.NamespacedName]*gateway.Server, error) {
+	servers := map[types.NamespacedName]*gateway.Server{}
+	for _, value := range names {
+		namespace, name, ok := strings.Cut(value, "/")
+		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			return nil, fmt.Errorf("%q is not NAMESPACE/NAME", value)
+		}
+		key := types.NamespacedName{Namespace: namespace, Name: name}
+		servers[key] = &gateway.Server{Key: key, Clock: clock.RealClock{}, List: list}
+	}
+	return servers, nil
+}
+
+// metadata says what the tokens for the servers are for, and who gives them out.
+func (o *options) metadata(listener net.Addr, servers map[types.NamespacedName]*gateway.Server) (*identity.Metadata, error) {
+	address := o.publicURL
+	if address == "" {
+		if o.requester == "" && listener.(*net.TCPAddr).IP.IsUnspecified() {
+			return nil, errors.New("--public-url is needed: --listen is not one address that agents could be told")
+		}
+		address = "http://" + listener.String()
+	}
+	public, err := identity.ParsePublicURL(address)
+	if err != nil {
+		return nil, fmt.Errorf("--public-url: %w", err)
+	}
+	m := &identity.Metadata{PublicURL: public}
+	for key := range servers {
+		m.Servers = append(m.Servers, key)
+	}
+	if o.oidc.issuerURL != "" {
+		m.AuthorizationServers = []string{o.oidc.issuerURL}
+	}
+	return m, nil
+}
