@@ -7,10 +7,17 @@ import (
 	"os"
 	"testing"
 
+	"k8s.io/utils/clock"
+
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
 )
 
-// plane is the control plane of this package's tests; every test has a namespace of its own.
-var plane *fixture.ControlPlane
+// plane is the control plane of this package's tests, with a webhook that takes votes; every test has a namespace of
+// its own.
+var (
+	plane *fixture.ControlPlane
+	votes *booth.Booth
+)
 
-func TestMain(m *testing.M) { os.Exit(fixture.Main(m, &plane)) }
+func TestMain(m *testing.M) { os.Exit(booth.Main(m, &plane, &votes, clock.RealClock{})) }
