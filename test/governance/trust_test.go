@@ -154,7 +154,8 @@ func TestADenialEndsTrustAtOnce(t *testing.T) {
 	before := w.billing.Executions()["update_invoice"]
 	w.decide(asked.Name, v1alpha1.DecisionDenied) // the manager's record does not say so yet
 	d.sees(asked, v1alpha1.PhaseDenied)
-	if got := d.call("update_invoice", `{"invoiceId":"c","note":"n"}`); got.code() != "ApprovalPending" {
+	// The record does not say so yet, but nothing runs unattended any more: a person would be asked, and not so soon.
+	if got := d.call("update_invoice", `{"invoiceId":"c","note":"n"}`); got.code() != "BackingOff" {
 		t.Errorf("after a denial: %s", got.raw)
 	}
 	w.executions("update_invoice", before)

@@ -8,6 +8,7 @@ package governance
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,16 +46,20 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
 	"github.com/tidewaiter/tidewaiter/internal/gateway"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
-var plane *fixture.ControlPlane
+var (
+	plane *fixture.ControlPlane
+	votes *booth.Booth
+)
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
-	os.Exit(fixture.Main(m, &plane))
+	os.Exit(booth.Main(m, &plane, &votes, clock.RealClock{}))
 }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
@@ -345,14 +351,24 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	keys, err := gateway.NewKeyCache(parts.api, scheme, fixture.SystemNamespace)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	keyring := &gateway.Keyring{Cache: keys, Client: live, Namespace: fixture.SystemNamespace, Roots: []ed25519.PublicKey{votes.Root}, Clock: parts.clock, Metrics: metrics}
 	g := &gateway.Gateway{
-		Servers: servers, Requester: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"},
+		Servers: servers, Requester: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"}, Votes: keyring.Count,
 		Approvals: &approval.Store{Client: live, Clock: parts.clock, Gateway: name, NewClaim: uuid.NewString},
 		Receipts:  d.receipts, Clock: parts.clock, NewID: uuid.NewString, Loopback: true,
 		Metrics: metrics, MaxStaleness: 5 * time.Minute,
 	}
 	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback, Metrics: metrics}
-	stopWatch := w.background("gateway "+name, watcher.Run)
+	stopWatch := w.background("gateway "+name, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return watcher.Run(ctx) })
+		group.Go(func() error { return keyring.Run(ctx) })
+		return group.Wait()
+	})
 	front := httptest.NewServer(g)
 	d.url = front.URL + "/mcp"
 	d.stop = func() {
@@ -517,7 +533,7 @@ func (w *world) theRequest(phase v1alpha1.Phase) *v1alpha1.ApprovalRequest {
 	return &found
 }
 
-// decide patches the decision as the approver and waits until the manager has seen it.
+// decide patches the decision as the approver.
 func (w *world) decide(name string, decision v1alpha1.Decision) {
 	w.t.Helper()
 	r := w.request(name)
