@@ -313,8 +313,15 @@ func (r *rig) cast(request *v1alpha1.ApprovalRequest, key ed25519.PrivateKey, us
 // decide does what a person and the webhook do.
 func (r *rig) decide(decision v1alpha1.Decision) {
 	r.t.Helper()
-	request := r.request()
-	r.cast(request, votingKey, "alice", decision)
+	r.decideOn(r.request(), decision, "alice")
+}
+
+// decideOn does so for one request of several; the last of the voters is the one whose vote decides.
+func (r *rig) decideOn(request *v1alpha1.ApprovalRequest, decision v1alpha1.Decision, voters ...string) {
+	r.t.Helper()
+	for _, voter := range voters {
+		r.cast(request, votingKey, voter, decision)
+	}
 	request.Status.Decision, request.Status.Phase = decision, v1alpha1.Phase(decision)
 	if err := r.api.Status().Update(context.Background(), request); err != nil {
 		r.t.Fatal(err)
