@@ -21,16 +21,22 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
+	"github.com/tidewaiter/tidewaiter/internal/vote"
 )
 
-var plane *fixture.ControlPlane
+var (
+	plane *fixture.ControlPlane
+	votes *booth.Booth
+)
 
-func TestMain(m *testing.M) { os.Exit(fixture.Main(m, &plane)) }
+func TestMain(m *testing.M) { os.Exit(booth.Main(m, &plane, &votes, clock.RealClock{})) }
 
 // line is the way to the Kubernetes API; a test cuts it and mends it.
 type line struct {
@@ -213,13 +219,14 @@ func (g *running) ask(path string, want int) error {
 }
 
 // call sends a tools/call and returns the status and the body of the answer.
-func (g *running) call(name string) (*http.Response, string) {
+func (g *running) call(name, token string) (*http.Response, string) {
 	g.t.Helper()
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + name + `","arguments":{}}}`
 	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, "http://"+g.agents+"/mcp", strings.NewReader(body))
 	if err != nil {
 		g.t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	resp, err := http.DefaultClient.Do(req)
@@ -236,7 +243,7 @@ func (g *running) call(name string) (*http.Response, string) {
 
 func TestAGatewayThatStartsWithoutTheAPIRefusesUntilItIsThere(t *testing.T) {
 	t.Parallel()
-	for name, requester := range map[string]string{"as itself": "", "for another": "crew"} {
+	for name, requester := range map[string]string{"callers with tokens": "", "one requester": "crew"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			startsWithoutTheAPI(t, requester)
@@ -244,8 +251,12 @@ func TestAGatewayThatStartsWithoutTheAPIRefusesUntilItIsThere(t *testing.T) {
 	}
 }
 
+// audience is what the tokens of agents are for.
+const audience = "crane-gateway"
+
 func startsWithoutTheAPI(t *testing.T, requester string) {
 	namespace := plane.Namespace(t)
+	token := plane.ServiceAccount(t, namespace, "agent", audience).BearerToken
 	url, reads, moves := newCrane(t)
 	govern(t, namespace, url)
 	account := plane.ServiceAccount(t, namespace, "gateway-crane")
@@ -254,14 +265,15 @@ func startsWithoutTheAPI(t *testing.T, requester string) {
 		fixture.Rule("approvalrequests", "get", "list", "watch", "create"), fixture.Rule("approvalrequests/status", "update", "patch"))
 	api := newLine(t)
 	o := options{
-		servers: []string{namespace + "/crane"}, requester: requester, name: "gw", receipts: filepath.Join(t.TempDir(), "receipts.jsonl"),
+		servers: []string{namespace + "/crane"}, requester: requester, audiences: []string{audience}, name: "gw",
+		operatorNamespace: fixture.SystemNamespace, votingRoots: []string{vote.FormatRoot(votes.Root)}, receipts: filepath.Join(t.TempDir(), "receipts.jsonl"),
 		allow: []string{"127.0.0.0/8"}, maxStaleness: 5 * time.Minute, drain: time.Second, cluster: api.through(account), stdout: io.Discard,
 	}
 
 	first := startGateway(t, o)
 	first.until("it is ready", func() error { return first.ask("/readyz", http.StatusOK) })
 	first.until("a read passes", func() error {
-		if resp, text := first.call("get_box"); resp.StatusCode != http.StatusOK || !strings.Contains(text, "done") {
+		if resp, text := first.call("get_box", token); resp.StatusCode != http.StatusOK || !strings.Contains(text, "done") {
 			return fmt.Errorf("%s %s", resp.Status, text)
 		}
 		return nil
@@ -273,7 +285,7 @@ func startsWithoutTheAPI(t *testing.T, requester string) {
 	second := startGateway(t, o)
 	for range 3 {
 		for _, name := range []string{"get_box", "move_box", "other"} {
-			resp, text := second.call(name)
+			resp, text := second.call(name, token)
 			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
 				t.Errorf("%s: %s %s, want it refused with the advice to come again", name, resp.Status, text)
 			}
@@ -291,7 +303,7 @@ func startsWithoutTheAPI(t *testing.T, requester string) {
 	api.mend()
 	second.until("it is ready", func() error { return second.ask("/readyz", http.StatusOK) })
 	second.until("a read passes", func() error {
-		if resp, text := second.call("get_box"); resp.StatusCode != http.StatusOK || !strings.Contains(text, "done") {
+		if resp, text := second.call("get_box", token); resp.StatusCode != http.StatusOK || !strings.Contains(text, "done") {
 			return fmt.Errorf("%s %s", resp.Status, text)
 		}
 		return nil
