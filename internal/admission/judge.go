@@ -29,7 +29,7 @@ func judge(w write, wanted wish, f facts) *refusal {
 		return settles(f.live, *wanted.resolution)
 	}
 	if f.server == nil || string(f.server.UID) != f.live.Spec.ServerRef.UID {
-		return refuse("ServerGone", "the server %s that this request is for is gone; nothing is decided any more, the request is cancelled by itself",
+		return refuse("ServerGone", "the server %s that this request is for is gone, so there is nothing left to decide; the manager cancels the request",
 			f.live.Spec.ServerRef.Name)
 	}
 	return mayVote(f.live, w.user.Username, wanted.decision, f.tally, f.at)

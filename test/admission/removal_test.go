@@ -22,8 +22,7 @@ import (
 func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 	c := newCast(t)
 	ctx := t.Context()
-	server, policy := fixture.GovernedServer(c.namespace, "billing"), fixture.ToolPolicy(c.namespace, "house", "billing")
-	must(t, c.owner.Create(ctx, server.DeepCopy()))
+	server, policy := c.server, fixture.ToolPolicy(c.namespace, "house", "billing")
 	must(t, c.owner.Create(ctx, policy.DeepCopy()))
 	request := c.request(t, pending)
 	governor := person(t, c.namespace, "governor", fixture.Authority("billing", "govern"))
@@ -41,7 +40,7 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 		},
 		requestsPolicy: func(ctx context.Context) error { return c.editor.Delete(ctx, request.DeepCopy(), dry) },
 		requestsStatusPolicy: func(ctx context.Context) error {
-			return c.requester.Status().Patch(ctx, request.DeepCopy(), merge(`{"status":`+approve+`}`), dry)
+			return c.editor.Status().Patch(ctx, request.DeepCopy(), merge(`{"status":`+cancel+`}`), dry)
 		},
 	}
 	shipped := &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}

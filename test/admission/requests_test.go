@@ -20,6 +20,7 @@ func TestOnlyAGatewayOfTheServerCreatesRequests(t *testing.T) {
 	ctx := t.Context()
 	create := fixture.Rule("approvalrequests", "create")
 	payroll := account(t, w.namespace, "gateway-payroll", fixture.Authority("payroll", "serve"), create)
+	plane.Grant(t, w.namespace, w.manager.cfg, fixture.Authority("billing", "serve"), create)
 	foreign := account(t, elsewhere.namespace, "gateway-billing", fixture.Authority("billing", "serve"))
 	plane.Grant(t, w.namespace, foreign.cfg, create)
 
@@ -28,6 +29,7 @@ func TestOnlyAGatewayOfTheServerCreatesRequests(t *testing.T) {
 	}
 	for name, who := range map[string]client.Client{
 		"the editor": w.editor, "the owner": w.owner, "another server's gateway": payroll, "another namespace's gateway": foreign,
+		"the manager, whose role holds serve to give it on": w.manager,
 	} {
 		refused(t, name, requestsPolicy, who.Create(ctx, request()))
 	}
@@ -75,7 +77,7 @@ func TestARequestStaysAsItWasAsked(t *testing.T) {
 	taken(t, "a label of one's own", patch(w.editor, `{"metadata":{"labels":{"team":"finance"}}}`))
 	taken(t, "an annotation", patch(w.editor, `{"metadata":{"annotations":{"ticket":"4711"}}}`))
 
-	// On /status the API server drops what is not status before anybody can object.
+	// On /status the API server drops what is not status before anybody can object; what is signed is what is stored.
 	taken(t, "spec in a write of status", w.gateway.Status().Patch(ctx, request.DeepCopy(), merge(`{"spec":{"tool":"list_invoices"}}`)))
 
 	// Whoever edits without --subresource=status decides nothing.

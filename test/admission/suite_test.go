@@ -8,20 +8,35 @@ package admission_test
 import (
 	"context"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
 )
 
-var plane *fixture.ControlPlane
+var (
+	plane *fixture.ControlPlane
+	votes *booth.Booth
+	// ahead moves the webhook's clock; only tests that run alone move it.
+	ahead atomic.Int64
+)
 
-func TestMain(m *testing.M) { os.Exit(fixture.Main(m, &plane)) }
+func TestMain(m *testing.M) { os.Exit(booth.Main(m, &plane, &votes, movable{})) }
+
+// movable is the real clock, moved ahead.
+type movable struct{ clock.RealClock }
+
+func (movable) Now() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 
 // The policies of config/admission.
 const (
@@ -108,6 +123,20 @@ func refused(t *testing.T, what, policy string, err error) {
 	t.Helper()
 	if !fixture.RefusedBy(err, policy) {
 		t.Errorf("%s: %v, want it refused by %s", what, err, policy)
+	}
+}
+
+// declined fails the test unless the webhook of votes refused the write, with all these words.
+func declined(t *testing.T, what string, err error, words ...string) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `admission webhook "votes.tidewaiter.dev" denied the request`) {
+		t.Errorf("%s: %v, want it refused by the webhook", what, err)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: the refusal does not say %q: %v", what, word, err)
+		}
 	}
 }
 
