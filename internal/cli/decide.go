@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +49,7 @@ Exit codes: 0 approved, 1 not approved, or taken back at once (the message says 
 state is, and who decided), 2 not understood.`,
 		Example: `  kubectl approve billing-0123456789abcdef0123-1 --reason "checked with finance"`,
 	}
-	o.complete(cmd)
+	o.complete(cmd, v1alpha1.PhasePending)
 	cmd.Flags().DurationVar(&o.wait, "wait", defaultWait, "how long to look on: whether the approval is used, or taken back, by then is part of the answer")
 	return cmd
 }
@@ -68,7 +69,7 @@ Exit codes: 0 refused, 1 not refused (the message says what the state is, and wh
 2 not understood.`,
 		Example: `  kubectl deny billing-0123456789abcdef0123-1 --reason "wrong account"`,
 	}
-	o.complete(cmd)
+	o.complete(cmd, v1alpha1.PhasePending, v1alpha1.PhaseApproved)
 	return cmd
 }
 
@@ -85,13 +86,14 @@ Exit codes: 0 dismissed, 1 not dismissed (the message says what the state is, an
 decided), 2 not understood.`,
 		Example: `  kubectl tidewaiter dismiss billing-0123456789abcdef0123-1 --reason "not during the audit"`,
 	}
-	o.complete(cmd)
+	o.complete(cmd, v1alpha1.PhasePending)
 	return cmd
 }
 
-// complete gives a command what all three have.
-func (o *decideOptions) complete(cmd *cobra.Command) {
+// complete gives a command what all three have; phases are those of the requests that it can decide.
+func (o *decideOptions) complete(cmd *cobra.Command, phases ...v1alpha1.Phase) {
 	cmd.Args = usage(someNames)
+	cmd.ValidArgsFunction = o.completeRequests(math.MaxInt, phases...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) }
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for the record")
 	o.addDryRunFlag(cmd.Flags())
@@ -123,7 +125,7 @@ func (o *decideOptions) decide(ctx context.Context, name string) error {
 		return err
 	}
 	if o.output.forPeople() {
-		if err := show(o.Out, shown, o.clock.Now()); err != nil {
+		if err := o.show(shown); err != nil {
 			return err
 		}
 	}

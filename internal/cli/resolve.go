@@ -40,6 +40,7 @@ Exit codes: 0 settled, 1 not settled (the message says what the state is), 2 not
 		Args:    usage(oneName),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
+	cmd.ValidArgsFunction = s.completeRequests(1, v1alpha1.PhaseAmbiguous)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.committed, "committed", false, "the call took effect")
 	flags.BoolVar(&o.notExecuted, "not-executed", false, "the call did not take effect")
@@ -65,7 +66,7 @@ func (o *resolveOptions) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.output.forPeople() {
-		if err := show(o.Out, shown, o.clock.Now()); err != nil {
+		if err := o.show(shown); err != nil {
 			return err
 		}
 	}

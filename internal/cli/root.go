@@ -136,16 +136,20 @@ func newProgram(path string, streams genericiooptions.IOStreams, clock clock.Pas
 	default:
 		cmd = newRootCommand()
 		cmd.AddCommand(
+			newPendingCommand(s),
+			newDescribeCommand(s),
 			newApproveCommand(s),
 			newDenyCommand(s),
 			newDismissCommand(s),
 			newResolveCommand(s),
+			newWhoamiCommand(s),
 			newToolsCommand(s),
 			newTrustCommand(s),
 			newPromoteCommand(s),
 			newRevokeCommand(s),
 			newSetTierCommand(s),
 			newClassifyCommand(streams),
+			newVersionCommand(streams),
 		)
 	}
 	s.addFlags(cmd.PersistentFlags())

@@ -4,90 +4,101 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/action"
-	"github.com/tidewaiter/tidewaiter/internal/glyph"
 )
 
-// show prints what is decided, for the person who decides. Nothing in it can move the cursor or hide a character:
-// most of it was written by an agent.
-func show(out io.Writer, r *v1alpha1.ApprovalRequest, now time.Time) error {
-	var text bytes.Buffer
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, args...))
-	}
+// show prints what is decided, for the person who decides.
+func (s *session) show(r *v1alpha1.ApprovalRequest) error {
+	p := newPage(s.colours())
+	p.request(r)
+	p.asked(r, s.clock.Now())
+	p.arguments(r.Spec)
+	return p.print(s.Out)
+}
+
+// request adds what would happen, and who asks for it.
+func (p *page) request(r *v1alpha1.ApprovalRequest) {
 	spec := r.Spec
-	line("Request:", "%s in namespace %s", r.Name, r.Namespace)
-	line("Server:", "%s", glyph.Plain(spec.ServerRef.Name))
-	line("Tool:", "%s", glyph.Plain(spec.Tool))
-	line("Tier:", "%s, gated by %s", glyph.Plain(string(spec.Tier)), glyph.Plain(spec.GatedBy))
-	line("Blast radius:", "%s: %s", glyph.Plain(string(spec.BlastRadius.Scope)), glyph.Plain(spec.BlastRadius.Summary))
+	p.line("Request:", "%s in namespace %s", r.Name, r.Namespace)
+	p.line("Server:", "%s", spec.ServerRef.Name)
+	p.line("Tool:", "%s", spec.Tool)
+	say := p.line
+	if spec.Tier.StricterThan(v1alpha1.TierReversible) {
+		say = p.alert
+	}
+	say("Tier:", "%s, gated by %s", spec.Tier, spec.GatedBy)
+	say = p.line
+	if spec.BlastRadius.Scope == v1alpha1.BlastUnbounded || spec.BlastRadius.Scope == v1alpha1.BlastUnknown {
+		say = p.alert
+	}
+	say("Blast radius:", "%s: %s", spec.BlastRadius.Scope, spec.BlastRadius.Summary)
 	for _, evidence := range spec.BlastRadius.Evidence {
-		line("", "%s", glyph.Plain(evidence))
+		p.line("", "%s", evidence)
 	}
-	requester := glyph.Plain(spec.Requester.Username)
+	requester := spec.Requester.Username
+	if spec.Requester.ActsFor != "" {
+		requester += ", for " + spec.Requester.ActsFor
+	}
 	if spec.Requester.Pod != "" {
-		requester += ", pod " + glyph.Plain(spec.Requester.Pod)
+		requester += ", pod " + spec.Requester.Pod
 	}
-	line("Requester:", "%s", requester)
-	line("Asked:", "%s", when(r, now))
-	if spec.Attempt > 1 {
-		line("Attempt:", "%d: the same action was asked before, and may have run", spec.Attempt)
+	p.line("Requester:", "%s", requester)
+}
+
+// asked adds since when, until when and how often the action is asked.
+func (p *page) asked(r *v1alpha1.ApprovalRequest, now time.Time) {
+	p.line("Asked:", "%s", when(r, now))
+	if r.Spec.Attempt > 1 {
+		p.alert("Attempt:", "%d: the same action was asked before, and may have run", r.Spec.Attempt)
 	}
-	line("Arguments:", "%s", argumentsNote(spec))
-	if err := table.Flush(); err != nil {
-		return err
+	if r.Spec.RequiredApprovals > 1 {
+		p.line("Approvals:", "%d of %d%s", len(count(r).approved), r.Spec.RequiredApprovals, by(count(r).approved))
 	}
-	for l := range strings.Lines(indented(spec.Arguments)) {
-		fmt.Fprintf(&text, "  %s\n", glyph.Plain(strings.TrimSuffix(l, "\n")))
+}
+
+// arguments adds the arguments, and what is to be known of what is not shown of them.
+func (p *page) arguments(spec v1alpha1.ApprovalRequestSpec) {
+	note, hidden := argumentsNote(spec)
+	if hidden {
+		p.alert("Arguments:", "%s", note)
+	} else {
+		p.line("Arguments:", "%s", note)
 	}
-	text.WriteString("\n")
-	_, err := out.Write(text.Bytes())
-	return err
+	p.indented(argumentLines(spec.Arguments))
 }
 
 func when(r *v1alpha1.ApprovalRequest, now time.Time) string {
 	left := r.ExpiresAt().Sub(now)
-	text := fmt.Sprintf("%s ago, ", duration.HumanDuration(max(now.Sub(r.CreationTimestamp.Time), 0)))
+	text := fmt.Sprintf("%s ago, ", since(r.CreationTimestamp.Time, now))
 	if left <= 0 {
-		return text + "expired at " + r.ExpiresAt().UTC().Format(time.RFC3339)
+		return text + "expired at " + instant(r.ExpiresAt())
 	}
-	return text + fmt.Sprintf("expires in %s, at %s", duration.HumanDuration(left), r.ExpiresAt().UTC().Format(time.RFC3339))
+	return text + fmt.Sprintf("expires in %s, at %s", duration.HumanDuration(left), instant(r.ExpiresAt()))
 }
+
+// since is the age of an instant; the clocks of this machine and of the cluster may differ.
+func since(then, now time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }
 
 // argumentsNote says how much there is, and that something is hidden where it is.
-func argumentsNote(spec v1alpha1.ApprovalRequestSpec) string {
-	text := fmt.Sprintf("%d bytes", spec.ArgumentsSize)
-	hidden := strings.Count(spec.Arguments, `"`+action.HiddenMark)
+func argumentsNote(spec v1alpha1.ApprovalRequestSpec) (note string, hidden bool) {
+	note = fmt.Sprintf("%d bytes", spec.ArgumentsSize)
+	marks := strings.Count(spec.Arguments, `"`+action.HiddenMark)
 	switch {
 	case spec.Arguments == "" && spec.ArgumentsSize > 0:
-		return text + ", NOT SHOWN here"
-	case hidden == 1:
-		return text + ", 1 PART HIDDEN: its length and digest stand in its place"
-	case hidden > 1:
-		return text + fmt.Sprintf(", %d PARTS HIDDEN: their length and digest stand in their place", hidden)
+		return note + ", NOT SHOWN here", true
+	case marks == 1:
+		return note + ", 1 PART HIDDEN: its length and digest stand in its place", true
+	case marks > 1:
+		return note + fmt.Sprintf(", %d PARTS HIDDEN: their length and digest stand in their place", marks), true
 	case spec.BlastRadius.Scope == v1alpha1.BlastUnknown:
-		return text + ", PERHAPS NOT ALL SHOWN here: see the blast radius"
+		return note + ", PERHAPS NOT ALL SHOWN here: see the blast radius", true
 	}
-	return text
-}
-
-// indented lays JSON out on lines; what is no JSON stays as it is.
-func indented(arguments string) string {
-	var out bytes.Buffer
-	if err := json.Indent(&out, []byte(arguments), "", "  "); err != nil {
-		return arguments
-	}
-	return out.String()
+	return note, false
 }
