@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command manager is the operator: it discovers and classifies the tools of GovernedServers, keeps their track records,
-// and moves ApprovalRequests along. It is never on the path of a call.
+// moves ApprovalRequests along and signs the votes of people. It is never on the path of a call.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,36 +14,23 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-
-	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
-	"github.com/tidewaiter/tidewaiter/controllers"
-	"github.com/tidewaiter/tidewaiter/internal/discovery"
-	"github.com/tidewaiter/tidewaiter/internal/netguard"
 )
 
 type options struct {
-	metricsAddress, healthAddress string
-	leaderElect                   bool
-	allow                         []string
-	verbosity                     int
+	metricsAddress, healthAddress, webhookAddress string
+	namespace                                     string
+	webhookSecret, notifyConfig                   string
+	votingKeyLifetime                             time.Duration
+	leaderElect                                   bool
+	allow                                         []string
+	verbosity                                     int
 }
 
 func main() {
@@ -62,7 +48,7 @@ func run(ctx context.Context, args []string, logs io.Writer) error {
 	var o options
 	cmd := &cobra.Command{
 		Use:           "manager",
-		Short:         "Discover, classify and account for the tools of MCP servers",
+		Short:         "Discover, classify and account for the tools of MCP servers, and sign votes",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -83,65 +69,13 @@ func run(ctx context.Context, args []string, logs io.Writer) error {
 func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 for none")
 	flags.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
-	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several managers work and the others wait")
+	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "address that the API server reaches the webhook of votes at")
+	flags.StringVar(&o.namespace, "operator-namespace", "tidewaiter-system", "namespace of the operator, with its Secrets and the published voting keys")
+	flags.StringVar(&o.webhookSecret, "webhook-certificate-secret", "", "Secret of the operator's namespace, of the type kubernetes.io/tls, with the certificate of the webhook; somebody else, such as cert-manager, then keeps it and the CA bundles. Default: the operator makes its own")
+	flags.DurationVar(&o.votingKeyLifetime, "voting-key-lifetime", 30*24*time.Hour, "how long a voting key signs before it is replaced; at least an hour")
+	flags.StringVar(&o.notifyConfig, "notify-config", "", "file that says who is told, by a signed webhook, when a request opens, is about to expire and ends. Default: nobody")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several managers do the work of the controllers; all of them serve votes")
 	flags.StringSliceVar(&o.allow, "allow-address", nil, "loopback, link-local, private or cluster addresses that may be dialled, as CIDR blocks; may be repeated")
 	flags.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log; 4 shows details")
 	flags.AddGoFlag(flag.CommandLine.Lookup("kubeconfig"))
-}
-
-// manage wires the controllers and runs them.
-func manage(ctx context.Context, cluster *rest.Config, o options) error {
-	allow, err := netguard.ParsePrefixes(o.allow)
-	if err != nil {
-		return fmt.Errorf("--allow-address: %w", err)
-	}
-	scheme := runtime.NewScheme()
-	labelled, err := labels.NewRequirement(v1alpha1.ServerLabel, selection.Exists, nil)
-	if err := errors.Join(err, corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return fmt.Errorf("build the scheme: %w", err)
-	}
-	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
-		Scheme:                        scheme,
-		LeaderElection:                o.leaderElect,
-		LeaderElectionID:              v1alpha1.ManagerServiceAccount,
-		LeaderElectionReleaseOnCancel: true,
-		Metrics:                       server.Options{BindAddress: o.metricsAddress},
-		HealthProbeBindAddress:        o.healthAddress,
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			// Of Secrets and Roles only metadata is cached, and of those alone that are labelled for a server.
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Secret{}:      {Label: labels.NewSelector().Add(*labelled)},
-				&rbacv1.Role{}:        {Label: labels.NewSelector().Add(*labelled)},
-				&rbacv1.RoleBinding{}: {Label: labels.NewSelector().Add(*labelled)},
-			},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("make the manager: %w", err)
-	}
-	serverMetrics, err := controllers.NewGovernedServerMetrics(metrics.Registry)
-	if err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
-	events := mgr.GetEventRecorder("tidewaiter")
-	servers := &controllers.GovernedServerReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}, Metrics: serverMetrics,
-		Allow: allow, Discover: discovery.Tools, Watch: discovery.Watch,
-	}
-	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
-	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient()}
-	rights := &controllers.GatewayRightsReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
-	if err := errors.Join(
-		servers.SetupWithManager(ctx, mgr),
-		requests.SetupWithManager(mgr),
-		policies.SetupWithManager(mgr),
-		rights.SetupWithManager(mgr),
-		metrics.Registry.Register(&controllers.ApprovalRequestMetrics{Reader: mgr.GetClient(), Clock: clock.RealClock{}}),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("ping", healthz.Ping),
-	); err != nil {
-		return fmt.Errorf("set up: %w", err)
-	}
-	return mgr.Start(ctx)
 }

@@ -39,7 +39,7 @@ func TestTheInstallationHoldsEveryManifest(t *testing.T) {
 		built[object.GetKind()+"/"+object.GetName()] = object
 	}
 	count := 0
-	for _, folder := range []string{"crd/bases", "rbac", "admission", "manager"} {
+	for _, folder := range []string{"crd/bases", "rbac", "admission", "webhook", "manager"} {
 		files, err := filepath.Glob(filepath.Join(config, folder, "*.yaml"))
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,113 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/controllers"
+	"github.com/tidewaiter/tidewaiter/internal/discovery"
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
+	"github.com/tidewaiter/tidewaiter/internal/notify"
+)
+
+// manage wires the controllers and runs them.
+func manage(ctx context.Context, cluster *rest.Config, o options) error {
+	allow, err := netguard.ParsePrefixes(o.allow)
+	if err != nil {
+		return fmt.Errorf("--allow-address: %w", err)
+	}
+	webhook, err := o.webhookServer()
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	labelled, err := labels.NewRequirement(v1alpha1.ServerLabel, selection.Exists, nil)
+	if err := errors.Join(err, corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		authorizationv1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("build the scheme: %w", err)
+	}
+	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
+		Scheme:                        scheme,
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              v1alpha1.ManagerServiceAccount,
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       server.Options{BindAddress: o.metricsAddress},
+		HealthProbeBindAddress:        o.healthAddress,
+		WebhookServer:                 webhook.Server,
+		Cache: cache.Options{
+			DefaultTransform: cache.TransformStripManagedFields(),
+			// Of Secrets and Roles only metadata is cached, and of those alone that are labelled for a server.
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Secret{}:      {Label: labels.NewSelector().Add(*labelled)},
+				&rbacv1.Role{}:        {Label: labels.NewSelector().Add(*labelled)},
+				&rbacv1.RoleBinding{}: {Label: labels.NewSelector().Add(*labelled)},
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("make the manager: %w", err)
+	}
+	serverMetrics, err := controllers.NewGovernedServerMetrics(metrics.Registry)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	events := mgr.GetEventRecorder("tidewaiter")
+	servers := &controllers.GovernedServerReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}, Metrics: serverMetrics,
+		Allow: allow, Discover: discovery.Tools, Watch: discovery.Watch,
+	}
+	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
+	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient()}
+	rights := &controllers.GatewayRightsReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
+	if err := errors.Join(
+		servers.SetupWithManager(ctx, mgr),
+		requests.SetupWithManager(mgr),
+		policies.SetupWithManager(mgr),
+		rights.SetupWithManager(mgr),
+		webhook.setUp(mgr, o),
+		notifications(mgr, o, allow),
+		metrics.Registry.Register(&controllers.ApprovalRequestMetrics{Reader: mgr.GetClient(), Clock: clock.RealClock{}}),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+	); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// notifications has the leader tell the receivers that the flag names.
+func notifications(mgr ctrl.Manager, o options, allow []netip.Prefix) error {
+	if o.notifyConfig == "" {
+		return nil
+	}
+	receivers, err := notify.ReadConfig(o.notifyConfig)
+	if err != nil {
+		return fmt.Errorf("--notify-config: %w", err)
+	}
+	counted, err := notify.NewMetrics(metrics.Registry)
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return mgr.Add(&notify.Notifier{Cache: mgr.GetCache(), Clock: clock.RealClock{}, Receivers: receivers, Allow: allow, Metrics: counted})
+}
