@@ -5,10 +5,13 @@ package notify
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/labels"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 const oneReceiver = `
@@ -107,6 +110,37 @@ func TestAConfigurationIsRefusedWithItsPositionAndHowToMendIt(t *testing.T) {
 				t.Errorf("the error repeats a secret: %v", err)
 			}
 		})
+	}
+}
+
+func TestAConfigurationIsReadFromItsFolder(t *testing.T) {
+	t.Parallel()
+	e, c, m := newEndpoint(t, status(200)), clocktesting.NewFakeClock(opened), metricsOf(t)
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"receivers.yaml": "receivers: [{name: chat, url: '" + e.URL + "', secretFiles: [chat], caFile: ca.crt, namespaceSelector: {}}]",
+		"chat":           secret + "\n",
+		"ca.crt":         string(certificate(e)),
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receivers, err := ReadConfig(filepath.Join(folder, "receivers.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deliver(t, newSender(receivers[0], loopback, c, m), c)
+	if posts := e.got(); len(posts) != 1 || Verify([]byte(secret), posts[0].header.Get(SignatureHeader), note.body, opened, 0) != nil {
+		t.Errorf("posts are %v", posts)
+	}
+	if err := os.Remove(filepath.Join(folder, "chat")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"receivers.yaml", "other.yaml"} {
+		if got, err := ReadConfig(filepath.Join(folder, name)); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("ReadConfig(%s) = %v, %v", name, got, err)
+		}
 	}
 }
 

@@ -143,8 +143,8 @@ func (s *sender) post(ctx context.Context, n notification) answer {
 	if err != nil {
 		return answer{outcome: failed, again: !errors.Is(err, netguard.ErrForbidden), err: withoutURL(err)}
 	}
-	defer response.Body.Close()
-	// Only a body that was read to its end leaves the connection for the next one; the status has all that counts.
+	defer func() { _ = response.Body.Close() }() // the status has all that counts
+	// Only a body that was read to its end leaves the connection for the next one.
 	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
 	return judge(response.StatusCode, response.Header.Get("Retry-After"), now)
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -72,6 +73,11 @@ func (e *endpoint) receiver(name string) Receiver {
 	roots := x509.NewCertPool()
 	roots.AddCert(e.Certificate())
 	return Receiver{Name: name, URL: e.URL + "/hooks/T0K3N", Secrets: [][]byte{[]byte(secret)}, Namespaces: labels.Everything(), Roots: roots}
+}
+
+// certificate returns the endpoint's certificate in PEM.
+func certificate(e *endpoint) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
 }
 
 func status(codes ...int) func(int, http.ResponseWriter, *http.Request) {

@@ -40,11 +40,11 @@ var (
 // time, a dot and the body, in hexadecimal.
 func Sign(secrets [][]byte, body []byte, at time.Time) string {
 	seconds := strconv.FormatInt(at.Unix(), 10)
-	header := "t=" + seconds
+	parts := []string{"t=" + seconds}
 	for _, secret := range secrets {
-		header += ",v1=" + hex.EncodeToString(mac(secret, seconds, body))
+		parts = append(parts, "v1="+hex.EncodeToString(mac(secret, seconds, body)))
 	}
-	return header
+	return strings.Join(parts, ",")
 }
 
 // Verify tells whether one of the header's signatures was made with the secret over the body, no longer ago than the
