@@ -77,9 +77,12 @@ func lines(text string) string {
 // warnings prints what the API server warns of.
 type warnings struct{ out io.Writer }
 
+// tallyWarning is what the webhook tells those who vote without this plugin, which says it itself.
+var tallyWarning = regexp.MustCompile(`^\d+ of \d+ approvals; `)
+
 // HandleWarningHeaderWithContext prints one warning.
 func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, code int, _, text string) {
-	if code == 299 && text != "" {
+	if code == 299 && text != "" && !tallyWarning.MatchString(text) {
 		fmt.Fprintf(w.out, "Warning: %s\n", glyph.Plain(text))
 	}
 }

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/action"
@@ -35,6 +38,11 @@ func newRequest(edits ...edit) *v1alpha1.ApprovalRequest {
 			RequiredApprovals: 1, ApproveVerbs: []string{v1alpha1.VerbApprove}, TTLSeconds: 3600, Attempt: 2,
 		},
 	}, edits...)
+}
+
+// at returns a session at an instant that prints to out.
+func at(out io.Writer, now time.Time) *session {
+	return &session{IOStreams: genericiooptions.IOStreams{Out: out, ErrOut: out}, clock: clocktesting.NewFakePassiveClock(now)}
 }
 
 func TestShow(t *testing.T) {
@@ -104,7 +112,7 @@ Arguments:     32 bytes, PERHAPS NOT ALL SHOWN here: see the blast radius
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			if err := show(&out, tc.request, made.Add(tc.after)); err != nil {
+			if err := at(&out, made.Add(tc.after)).show(tc.request); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
@@ -127,7 +135,7 @@ func TestNothingHiddenReachesTheTerminal(t *testing.T) {
 		r.Status.Phase = v1alpha1.PhaseDenied
 	})
 	var out bytes.Buffer
-	if err := show(&out, hostile, made); err != nil {
+	if err := at(&out, made).show(hostile); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String() + state(hostile)
@@ -137,7 +145,7 @@ func TestNothingHiddenReachesTheTerminal(t *testing.T) {
 		}
 	}
 	var plain bytes.Buffer
-	if err := show(&plain, newRequest(func(r *v1alpha1.ApprovalRequest) { r.Spec.Arguments = `{"a":"b"}` }), made); err != nil {
+	if err := at(&plain, made).show(newRequest(func(r *v1alpha1.ApprovalRequest) { r.Spec.Arguments = `{"a":"b"}` })); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := strings.Count(out.String(), "\n"), strings.Count(plain.String(), "\n"); got != want {
@@ -167,7 +175,7 @@ func TestWhatTheGatewayHidesIsSaid(t *testing.T) {
 		request := newRequest(func(r *v1alpha1.ApprovalRequest) {
 			r.Spec.Arguments, r.Spec.ArgumentsSize = masked.Text, int64(len(arguments))
 		})
-		if err := show(&out, request, made); err != nil {
+		if err := at(&out, made).show(request); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(out.String(), want) {
@@ -199,40 +207,82 @@ func TestState(t *testing.T) {
 	}
 }
 
+// votes gives a request votes, in the order of their writing: a name, and what it said.
+func votes(said ...string) edit {
+	return func(r *v1alpha1.ApprovalRequest) {
+		for i := 0; i < len(said); i += 2 {
+			r.Status.Votes = append(r.Status.Votes, v1alpha1.Vote{
+				Username: said[i], Decision: v1alpha1.Decision(said[i+1]), Time: metav1.NewTime(made.Add(time.Minute)),
+			})
+		}
+	}
+}
+
+func TestStateSaysWhoDecidedWhat(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		request *v1alpha1.ApprovalRequest
+		want    string
+	}{
+		"one of two": {
+			newRequest(votes("ana", "Approved"), func(r *v1alpha1.ApprovalRequest) { r.Spec.RequiredApprovals = 2 }),
+			"cranes-0123-1 has 1 of 2 approvals, given by ana: it needs 1 more by 2031-02-03T05:05:06Z",
+		},
+		"two of two": {
+			newRequest(votes("ana", "Approved", "ben", "Approved"), func(r *v1alpha1.ApprovalRequest) { r.Status.Phase, r.Status.Reason = v1alpha1.PhaseApproved, "checked" }),
+			"cranes-0123-1 is Approved by ana and ben (checked): it runs once, if the agent waits or sends the call again by 2031-02-03T05:05:06Z",
+		},
+		"taken back by another": {
+			newRequest(votes("ana", "Approved", "ben", "Denied"), func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = v1alpha1.PhaseDenied }),
+			"cranes-0123-1 is Denied by ben, after the approval by ana: the same action is refused until 2031-02-03T05:05:06Z",
+		},
+		"taken back by the same": {
+			newRequest(votes("ana", "Approved", "ana", "Denied"), func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = v1alpha1.PhaseDenied }),
+			"cranes-0123-1 is Denied by ana: the same action is refused until 2031-02-03T05:05:06Z",
+		},
+		"settled": {
+			newRequest(votes("ana", "Approved"), func(r *v1alpha1.ApprovalRequest) {
+				r.Status.Phase = v1alpha1.PhaseFailed
+				r.Status.Resolution = &v1alpha1.Resolution{Outcome: v1alpha1.ResolutionNotExecuted, By: "ben", Reason: "no box\x1b[2K moved"}
+			}),
+			`cranes-0123-1 is Failed: the approval by ana was used, and the call did not take effect or the tool reported an error; so said ben (no box\u001b[2K moved)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tc.want, state(tc.request)); diff != "" {
+				t.Errorf("state (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestMayDecide(t *testing.T) {
 	t.Parallel()
 	const (
 		yes, no, dismiss = v1alpha1.DecisionApproved, v1alpha1.DecisionDenied, v1alpha1.DecisionDismissed
-		none             = v1alpha1.Decision("")
 	)
-	type stored struct {
-		phase    v1alpha1.Phase
-		decision v1alpha1.Decision
-	}
-	allowed := map[stored][]v1alpha1.Decision{
-		{"", none}:                     {yes, no, dismiss},
-		{v1alpha1.PhasePending, none}:  {yes, no, dismiss},
-		{v1alpha1.PhasePending, yes}:   {no},
-		{v1alpha1.PhaseApproved, yes}:  {no},
-		{v1alpha1.PhasePending, no}:    nil,
-		{v1alpha1.PhaseApproved, no}:   nil,
-		{v1alpha1.PhaseDenied, no}:     nil,
-		{v1alpha1.PhaseExecuting, yes}: nil,
-		{v1alpha1.PhaseExpired, none}:  nil,
-		{v1alpha1.PhaseCancelled, yes}: nil,
-		{v1alpha1.PhaseAmbiguous, yes}: nil,
-		{"Parked", none}:               nil,
-	}
-	for s, want := range allowed {
+	for phase, want := range map[v1alpha1.Phase][]v1alpha1.Decision{
+		"":                      {yes, no, dismiss},
+		v1alpha1.PhasePending:   {yes, no, dismiss},
+		v1alpha1.PhaseApproved:  {no},
+		v1alpha1.PhaseDenied:    nil,
+		v1alpha1.PhaseDismissed: nil,
+		v1alpha1.PhaseExecuting: nil,
+		v1alpha1.PhaseExpired:   nil,
+		v1alpha1.PhaseCancelled: nil,
+		v1alpha1.PhaseAmbiguous: nil,
+		"Parked":                nil,
+	} {
 		var got []v1alpha1.Decision
 		for _, decision := range []v1alpha1.Decision{yes, no, dismiss} {
 			o := &decideOptions{decision: decision}
-			if o.mayDecide(newRequest(func(r *v1alpha1.ApprovalRequest) { r.Status.Phase, r.Status.Decision = s.phase, s.decision })) == nil {
+			if o.mayDecide(newRequest(func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = phase })) == nil {
 				got = append(got, decision)
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", s, diff)
+			t.Errorf("%q (-want +got):\n%s", phase, diff)
 		}
 	}
 }

@@ -57,6 +57,14 @@ func by(names []string) string {
 	return " by " + and(plain)
 }
 
+// after names persons who had approved what was denied then.
+func after(approved []string) string {
+	if len(approved) == 0 {
+		return ""
+	}
+	return ", after the approval" + by(approved)
+}
+
 // and joins words as a sentence does.
 func and(words []string) string {
 	if len(words) < 2 {
@@ -81,7 +89,7 @@ func state(r *v1alpha1.ApprovalRequest) string {
 	case v1alpha1.PhaseApproved:
 		return fmt.Sprintf("%s is Approved%s%s: it runs once, if the agent waits or sends the call again by %s", r.Name, by(votes.approved), because, until)
 	case v1alpha1.PhaseDenied:
-		return fmt.Sprintf("%s is Denied%s%s: the same action is refused until %s", r.Name, by(votes.refused), because, until)
+		return fmt.Sprintf("%s is Denied%s%s%s: the same action is refused until %s", r.Name, by(votes.refused), because, after(votes.approved), until)
 	case v1alpha1.PhaseDismissed:
 		return fmt.Sprintf("%s is Dismissed%s%s: the agent may ask again", r.Name, by(votes.refused), because)
 	case v1alpha1.PhaseExpired:

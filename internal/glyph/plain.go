@@ -17,7 +17,7 @@ import (
 // Plain returns a text in which a person sees nothing but what is there. These stand as escapes: what Visible does not
 // show; letters that are written from right to left, since terminals reorder what stands around them; digits, letters and
 // signs that look like those of ASCII; and of a word that mixes alphabets, or has only letters that look like Latin ones,
-// every letter that is not ASCII. Texts in one alphabet stay readable. Plain of a plain text is the text.
+// every letter that is not ASCII. Texts in one alphabet stay readable, and ASCII stays as it is.
 func Plain(text string) string {
 	if isPlainASCII(text) {
 		return text
