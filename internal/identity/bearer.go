@@ -40,8 +40,9 @@ func bearer(header http.Header) (string, error) {
 func isToken68(token string) bool {
 	core := strings.TrimRight(token, "=")
 	for i := range len(core) {
-		c := core[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~+/", c) >= 0) {
+		switch c := core[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-._~+/", c) >= 0:
+		default:
 			return false
 		}
 	}

@@ -63,7 +63,7 @@ func (o OIDC) Issuer() (*Issuer, error) {
 		o.UsernamePrefix = o.URL + "#"
 	}
 	if isSystem(o.UsernamePrefix) || isSystem(o.GroupsPrefix) {
-		return nil, errors.New("a prefix of usernames or groups may not begin with system:")
+		return nil, errors.New("a prefix that begins with system: is for Kubernetes itself")
 	}
 	if len(o.SigningAlgs) == 0 {
 		o.SigningAlgs = []string{string(jose.RS256)}
@@ -203,7 +203,7 @@ func providerGet(ctx context.Context, client *http.Client, address string) ([]by
 	if err != nil {
 		return nil, err // names method and URL
 	}
-	defer response.Body.Close()
+	defer response.Body.Close() //nolint:errcheck // read to its end or given up
 	data, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, maxProviderAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", address, err)
