@@ -153,7 +153,9 @@ func (e *edited) manifest() *unstructured.Unstructured {
 	m.SetLabels(e.after.GetLabels())
 	annotations := e.after.GetAnnotations()
 	delete(annotations, lastApplied)
-	m.SetAnnotations(annotations)
+	if len(annotations) > 0 {
+		m.SetAnnotations(annotations)
+	}
 	return m
 }
 

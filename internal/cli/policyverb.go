@@ -35,16 +35,20 @@ type policyVerb struct {
 
 	policy string
 	// edit makes the entry, and judges it: what would have no effect is refused before anything is written.
-	edit func(ctx context.Context, server *v1alpha1.GovernedServer, tool string, stored *unstructured.Unstructured) (*edited, briefing, error)
+	edit func(ctx context.Context, server *v1alpha1.GovernedServer, tool string, stored *unstructured.Unstructured) (*edited, told, error)
 }
 
-// briefing is what a person is told of a change: before it, and once it was written.
-type briefing struct{ before, after string }
+// told is what a person is told of a change: before it, and once it was written.
+type told struct{ before, after string }
 
 func (v *policyVerb) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&v.policy, "policy", "", "the ToolPolicy to write; it is made if there is none of that name")
 	v.addDryRunFlag(cmd.Flags(), dryRunClient)
 	v.output = addOutputFlags(cmd, "text")
+	// Only a flag that does not exist can make this fail.
+	if err := cmd.RegisterFlagCompletionFunc("policy", v.completePolicies); err != nil {
+		panic(err)
+	}
 }
 
 func (v *policyVerb) complete() error {
@@ -62,11 +66,16 @@ func (v *policyVerb) run(ctx context.Context, serverName, tool string) error {
 	if err := v.connect(); err != nil {
 		return err
 	}
-	var told string
-	for range maxTries {
+	shown := ""
+	for try := range maxTries {
 		server, err := v.server(ctx, serverName)
 		if err != nil {
 			return err
+		}
+		if try == 0 {
+			if err := warnOfStale(v.ErrOut, server); err != nil {
+				return err
+			}
 		}
 		stored, err := v.storedPolicy(ctx)
 		if err != nil {
@@ -77,9 +86,9 @@ func (v *policyVerb) run(ctx context.Context, serverName, tool string) error {
 			return err
 		}
 		text.before += changesOf(change)
-		if text.before != told {
-			told = text.before
-			if _, err := io.WriteString(v.forReading(), told); err != nil {
+		if text.before != shown {
+			shown = text.before
+			if _, err := io.WriteString(v.forReading(), shown); err != nil {
 				return err
 			}
 		}
@@ -213,12 +222,61 @@ func (s *session) policies(ctx context.Context) ([]v1alpha1.ToolPolicy, error) {
 	return list.Items, nil
 }
 
-// requestsOf reads the requests of a server.
+// requestsOf reads the requests of a server. Those who set policy need not be allowed to read them: the record counts
+// the same calls, and nothing but what they were about cannot be shown.
 func (s *session) requestsOf(ctx context.Context, server string) ([]v1alpha1.ApprovalRequest, error) {
 	var list v1alpha1.ApprovalRequestList
 	err := s.client.List(ctx, &list, client.InNamespace(s.namespace), client.MatchingFields{"spec.serverRef.name": server})
+	if apierrors.IsForbidden(err) {
+		_, err := fmt.Fprintf(s.ErrOut, "Warning: the calls that earned it cannot be shown: %s\n", refusal(err))
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list ApprovalRequests: %w", err)
 	}
 	return list.Items, nil
+}
+
+// completeTools offers servers for the first argument, their tools for the second, and tiers for a third.
+func (s *session) completeTools(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
+	var words []string
+	switch len(given) {
+	case 0:
+		return s.completeServers(cmd, given, typed)
+	case 1:
+		if s.connect() != nil {
+			break
+		}
+		server, err := s.server(cmd.Context(), given[0])
+		if err != nil {
+			break
+		}
+		for _, t := range server.Status.Tools {
+			if shellWord(t.Name) == t.Name {
+				words = append(words, cobra.CompletionWithDesc(t.Name, string(t.Tier)))
+			}
+		}
+	case 2:
+		if cmd.Flag("reason") == nil {
+			break
+		}
+		for _, tier := range tiers {
+			words = append(words, string(tier))
+		}
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completePolicies offers the policies of the namespace.
+func (s *session) completePolicies(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	if s.connect() == nil {
+		policies, err := s.policies(cmd.Context())
+		if err == nil {
+			for i := range policies {
+				names = append(names, policies[i].Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

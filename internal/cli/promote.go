@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -42,8 +41,9 @@ Exit codes: 0 promoted, 1 not promoted (the message says why), 2 not understood.
 
   # Directly
   kubectl tidewaiter promote billing refund_invoice --policy billing`,
-		Args: usage(serverAndTool),
-		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), args[0], args[1]) },
+		Args:              usage(serverAndTool),
+		ValidArgsFunction: s.completeTools,
+		RunE:              func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), args[0], args[1]) },
 	}
 	v.addFlags(cmd)
 	return cmd
@@ -66,9 +66,10 @@ It takes the verb govern on governedservers/authority for every server that the 
 targets. kubectl tidewaiter promote with the same policy takes it back.
 
 Exit codes: 0 revoked, 1 not revoked (the message says why), 2 not understood.`,
-		Example: `  kubectl tidewaiter revoke billing refund_invoice --policy billing`,
-		Args:    usage(serverAndTool),
-		RunE:    func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), args[0], args[1]) },
+		Example:           `  kubectl tidewaiter revoke billing refund_invoice --policy billing`,
+		Args:              usage(serverAndTool),
+		ValidArgsFunction: s.completeTools,
+		RunE:              func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), args[0], args[1]) },
 	}
 	v.addFlags(cmd)
 	return cmd
@@ -112,45 +113,34 @@ func (f facts) seen(server *v1alpha1.GovernedServer, tool string) policy.Facts {
 	return seen
 }
 
-// gather reads what a promotion is judged by. Those who set policy need not be allowed to read requests: the record
-// counts the same calls.
-func (v *policyVerb) gather(ctx context.Context, server string) (facts, error) {
-	policies, err := v.policies(ctx)
-	if err != nil {
-		return facts{}, err
-	}
-	requests, err := v.requestsOf(ctx, server)
-	if apierrors.IsForbidden(err) {
-		_, err = fmt.Fprintf(v.ErrOut, "Warning: the calls that earned it cannot be shown: %s\n", refusal(err))
-	}
-	return facts{policies, requests}, err
-}
-
-func (v *policyVerb) promote(ctx context.Context, server *v1alpha1.GovernedServer, name string, stored *unstructured.Unstructured) (*edited, briefing, error) {
+func (v *policyVerb) promote(ctx context.Context, server *v1alpha1.GovernedServer, name string, stored *unstructured.Unstructured) (*edited, told, error) {
 	t, err := findTool(server, name)
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	change, err := editPolicy(stored, namedPolicy{v.namespace, v.policy}, server.Name)
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	err = change.put("autonomy", map[string]any{"tool": t.Name, "digest": t.Digest, "mode": string(v1alpha1.ModeUnattended)}, func(old map[string]any) bool {
 		same := old["digest"] == t.Digest && old["mode"] == string(v1alpha1.ModeUnattended)
 		return old["tool"] == t.Name && (same || change.alone())
 	})
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
-	f, err := v.gather(ctx, server.Name)
-	if err != nil {
-		return nil, briefing{}, err
+	f := facts{}
+	if f.policies, err = v.policies(ctx); err != nil {
+		return nil, told{}, err
+	}
+	if f.requests, err = v.requestsOf(ctx, server.Name); err != nil {
+		return nil, told{}, err
 	}
 	if _, err := judgeEntry(change, server, f, f.seen(server, t.Name), fmt.Sprintf("%s would not run unattended on %s", t.Name, server.Name)); err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	before, err := describeEarned(server, t, earn(server, t, f.requests))
-	return change, briefing{before: before, after: fmt.Sprintf(
+	return change, told{before: before, after: fmt.Sprintf(
 		"Calls of %s on %s run without a person as soon as its gateways see it. To take it back: kubectl tidewaiter revoke %s %s --policy %s -n %s\n",
 		glyph.Plain(t.Name), server.Name, server.Name, shellWord(t.Name), v.policy, v.namespace)}, err
 }
@@ -173,10 +163,10 @@ func judgeEntry(change *edited, server *v1alpha1.GovernedServer, f facts, seen p
 	return compiled, nil
 }
 
-func (v *policyVerb) revoke(_ context.Context, server *v1alpha1.GovernedServer, name string, stored *unstructured.Unstructured) (*edited, briefing, error) {
+func (v *policyVerb) revoke(_ context.Context, server *v1alpha1.GovernedServer, name string, stored *unstructured.Unstructured) (*edited, told, error) {
 	change, err := editPolicy(stored, namedPolicy{v.namespace, v.policy}, server.Name)
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	known := false
 	err = change.put("autonomy", map[string]any{"tool": name, "mode": string(v1alpha1.ModeAttended)}, func(old map[string]any) bool {
@@ -184,13 +174,18 @@ func (v *policyVerb) revoke(_ context.Context, server *v1alpha1.GovernedServer, 
 		return old["tool"] == name
 	})
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	// A misspelt name would be kept attended for ever, and the tool that was meant would not.
-	if _, err := findTool(server, name); err != nil && !known {
-		return nil, briefing{}, err
+	t, err := findTool(server, name)
+	if err != nil && !known {
+		return nil, told{}, err
 	}
-	return change, briefing{after: fmt.Sprintf(
+	if t.Tier == v1alpha1.TierRead {
+		return nil, told{}, notDone("nothing was changed: %s is Read on %s, so its calls run without a person whatever its autonomy; "+
+			"kubectl tidewaiter set-tier puts one before them", glyph.Plain(name), server.Name)
+	}
+	return change, told{after: fmt.Sprintf(
 		"Every call of %s on %s needs approval, whatever another policy says: at each gateway within a second of the change reaching it,\n"+
 			"and within 90 seconds at one that is cut off from the API server. Calls that were sent already are not called back.\n",
 		glyph.Plain(name), server.Name)}, nil

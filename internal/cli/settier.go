@@ -42,8 +42,9 @@ It takes the verb govern on governedservers/authority for every server that the 
 targets. What is kept in Git is printed by --dry-run=client -o yaml.
 
 Exit codes: 0 set, 1 not set (the message says why), 2 not understood.`,
-		Example: `  kubectl tidewaiter set-tier billing send_invoice Reversible --policy billing --reason "an invoice can be voided"`,
-		Args:    usage(o.arguments),
+		Example:           `  kubectl tidewaiter set-tier billing send_invoice Reversible --policy billing --reason "an invoice can be voided"`,
+		Args:              usage(o.arguments),
+		ValidArgsFunction: s.completeTools,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(o.reason) == "" {
 				return usageError{errors.New("say why, for those who read the policy later: --reason TEXT")}
@@ -73,14 +74,14 @@ func (o *setTierOptions) arguments(_ *cobra.Command, given []string) error {
 	return fmt.Errorf("the tier %q is none of Read, Reversible and Irreversible", given[2])
 }
 
-func (o *setTierOptions) setTier(ctx context.Context, server *v1alpha1.GovernedServer, name string, stored *unstructured.Unstructured) (*edited, briefing, error) {
+func (o *setTierOptions) setTier(ctx context.Context, server *v1alpha1.GovernedServer, name string, stored *unstructured.Unstructured) (*edited, told, error) {
 	t, err := findTool(server, name)
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	change, err := editPolicy(stored, namedPolicy{o.namespace, o.policy}, server.Name)
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	entry := o.override(t)
 	err = change.put("tiers", entry, func(old map[string]any) bool {
@@ -90,23 +91,23 @@ func (o *setTierOptions) setTier(ctx context.Context, server *v1alpha1.GovernedS
 		return (old["tool"] == t.Name || byName) && (same || change.alone())
 	})
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	f := facts{}
 	if f.policies, err = o.policies(ctx); err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	was, err := compile(server, f.policies, policy.Facts{})
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	will, err := judgeEntry(change, server, f, policy.Facts{}, fmt.Sprintf("%s would not become %s on %s", t.Name, o.tier, server.Name))
 	if err != nil {
-		return nil, briefing{}, err
+		return nil, told{}, err
 	}
 	before, _ := was.Standing(t.Name)
 	after, _ := will.Standing(t.Name)
-	return change, briefing{before: describeTiers(t, before, after)}, nil
+	return change, told{before: describeTiers(t, before, after)}, nil
 }
 
 // override returns the entry: below the classified tier it is about one definition. A name that would be taken for a

@@ -54,8 +54,9 @@ the evidence, where the tool stands on its way to run unattended, and its track 
 Exit codes: 0 done, 1 not done, 2 not understood.`,
 		Example: `  kubectl tidewaiter tools billing
   kubectl tidewaiter tools billing -o json`,
-		Args: usage(oneServer),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		Args:              usage(oneServer),
+		ValidArgsFunction: s.completeServers,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	o.output = addOutputFlags(cmd, "table", "wide")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "then show every tool that changes, until it is stopped")

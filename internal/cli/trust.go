@@ -57,7 +57,8 @@ Exit codes: 0 done, 1 not done, 2 not understood.`,
 			}
 			return nil
 		}),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		ValidArgsFunction: s.completeTools,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
 	o.output = addOutputFlags(cmd, "table", "wide")
 	return cmd
@@ -157,7 +158,7 @@ func (o *trustOptions) print(views []trustView) error {
 	return rows.print(cells...)
 }
 
-func (v trustView) clean() string { return fmt.Sprintf("%d of %d", v.Clean, v.Needed) }
+func (v trustView) clean() string { return fmt.Sprintf("%d/%d", v.Clean, v.Needed) }
 
 // promotedBy names the policies that promote the tool, and marks those that are not in force.
 func (v trustView) promotedBy() string {
@@ -212,7 +213,7 @@ func (o *trustOptions) one(ctx context.Context, server *v1alpha1.GovernedServer,
 // describe tells where the tool stands.
 func (v trustView) describe() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Autonomy:  %s, %s clean approvals\n", v.Autonomy, v.clean())
+	fmt.Fprintf(&text, "Autonomy:  %s, with %d clean approvals of %d that it needs\n", v.Autonomy, v.Clean, v.Needed)
 	for _, p := range v.Promotions {
 		fmt.Fprintf(&text, "Promoted:  by ToolPolicy %s, %s, for %s\n", glyph.Plain(p.Policy), p.Field, glyph.Plain(p.Digest))
 		switch {
