@@ -6,7 +6,6 @@ package notify
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -86,13 +85,14 @@ func compose(request *v1alpha1.ApprovalRequest, o occurrence) (notification, err
 	return notification{id: id, event: o.event, request: key, body: text}, nil
 }
 
+// describe shows the texts of agents and servers so that a person sees nothing but what is there.
 func describe(request *v1alpha1.ApprovalRequest) about {
 	spec := request.Spec
 	told := about{
 		Namespace: request.Namespace, Name: request.Name, UID: request.UID, Phase: request.CurrentPhase(),
-		Server: spec.ServerRef.Name, Tool: visible(spec.Tool), Tier: spec.Tier, GatedBy: visible(spec.GatedBy),
-		BlastRadius: blastRadius{Scope: spec.BlastRadius.Scope, Summary: visible(spec.BlastRadius.Summary)},
-		Requester:   visible(spec.Requester.Username), ActsFor: visible(spec.Requester.ActsFor),
+		Server: spec.ServerRef.Name, Tool: glyph.Plain(spec.Tool), Tier: spec.Tier, GatedBy: glyph.Plain(spec.GatedBy),
+		BlastRadius: blastRadius{Scope: spec.BlastRadius.Scope, Summary: glyph.Plain(spec.BlastRadius.Summary)},
+		Requester:   glyph.Plain(spec.Requester.Username), ActsFor: glyph.Plain(spec.Requester.ActsFor),
 		RequiredApprovals: spec.RequiredApprovals,
 		CreatedAt:         request.CreationTimestamp.UTC(), ExpiresAt: request.ExpiresAt().UTC(),
 	}
@@ -116,21 +116,4 @@ func next(request *v1alpha1.ApprovalRequest) commands {
 	default:
 	}
 	return c
-}
-
-// visible writes what a person would not see, such as marks that turn the direction of text, as escapes: some of the
-// texts come from an agent or a server.
-func visible(text string) string {
-	if strings.IndexFunc(text, func(r rune) bool { return !glyph.Visible(r) }) < 0 {
-		return text
-	}
-	var out []byte
-	for _, r := range text {
-		if glyph.Visible(r) {
-			out = append(out, string(r)...)
-		} else {
-			out = glyph.AppendEscape(out, r)
-		}
-	}
-	return string(out)
 }

@@ -90,7 +90,7 @@ func (s *sender) work(ctx context.Context, lane <-chan notification) {
 func (s *sender) deliver(ctx context.Context, n notification) {
 	for retry := range maxRetries + 1 {
 		a := s.post(ctx, n)
-		if ctx.Err() != nil {
+		if a.outcome == failed && ctx.Err() != nil {
 			return
 		}
 		if !a.again || retry == maxRetries {

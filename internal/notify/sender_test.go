@@ -279,6 +279,33 @@ func TestASlowReceiverIsGivenUpAfterTheTimeout(t *testing.T) {
 	}
 }
 
+func TestAnAttemptThatTheEndCutsOffIsNotCounted(t *testing.T) {
+	t.Parallel()
+	e := newEndpoint(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		if n <= maxRetries {
+			w.WriteHeader(500)
+			return
+		}
+		hang(n, w, r)
+	})
+	c, m := clocktesting.NewFakeClock(opened), metricsOf(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := make(chan struct{})
+	go func() { defer close(done); newSender(e.receiver("chat"), loopback, c, m).deliver(ctx, note) }()
+	until(t, "the last attempt", func() bool {
+		if c.HasWaiters() {
+			c.Step(maxPause)
+		}
+		return len(e.got()) == maxRetries+1
+	})
+	stop()
+	<-done
+	if got := testutil.CollectAndCount(m.notifications); got != 0 {
+		t.Errorf("%d counted", got)
+	}
+}
+
 func TestADeadReceiverHoldsUpNeitherTheCallerNorAnother(t *testing.T) {
 	t.Parallel()
 	dead, alive := newEndpoint(t, hang), newEndpoint(t, status(200))
