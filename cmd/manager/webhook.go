@@ -68,11 +68,12 @@ func (v *votes) setUp(mgr ctrl.Manager, o options) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	handler := &admission.Votes{Client: live, Clock: clock.RealClock{}, Key: keys.Current, Keys: keys.Published, Metrics: counted}
-	v.Server.Register("/", v.serving.Guard(handler.Handler()))
+	server := mgr.GetWebhookServer() // asking for it has it run
+	server.Register("/", v.serving.Guard(handler.Handler()))
 	return errors.Join(
 		mgr.Add(v.serving),
 		mgr.Add(keys),
-		mgr.AddReadyzCheck("webhook", v.Server.StartedChecker()),
+		mgr.AddReadyzCheck("webhook", server.StartedChecker()),
 		mgr.AddReadyzCheck("certificate", v.serving.Ready),
 	)
 }

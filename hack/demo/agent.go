@@ -102,7 +102,7 @@ func (p *player) summary() error {
 }
 
 // ready waits until a probe answers that all is well.
-func ready(ctx context.Context, url string) error {
+func ready(ctx context.Context, program, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -119,7 +119,7 @@ func ready(ctx context.Context, url string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the gateway does not become ready; see its log")
+			return fmt.Errorf("the %s does not become ready; see its log", program)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

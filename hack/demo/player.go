@@ -46,6 +46,8 @@ type player struct {
 	*teller
 	*stage
 	agent *client.Client
+	// held is the request of the call that two chapters are about.
+	held string
 }
 
 // run runs kubectl as somebody, prints it and its output, and returns the output. It fails unless kubectl ends as
@@ -107,7 +109,12 @@ func (p *player) until(ctx context.Context, what, want string, args ...string) (
 
 // connect opens the agent's MCP session through the gateway.
 func (p *player) connect(ctx context.Context) error {
-	agent, err := client.NewStreamableHttpClient(p.gatewayURL, transport.WithHTTPTimeout(patience))
+	account, err := p.plane.AddServiceAccount(ctx, namespace, "invoice-agent", p.gatewayURL)
+	if err != nil {
+		return err
+	}
+	agent, err := client.NewStreamableHttpClient(p.gatewayURL, transport.WithHTTPTimeout(patience),
+		transport.WithHTTPHeaders(map[string]string{"Authorization": "Bearer " + account.BearerToken}))
 	if err != nil {
 		return fmt.Errorf("make the agent's client: %w", err)
 	}

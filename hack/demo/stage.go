@@ -22,9 +22,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/hack/demo/billing"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/vote"
 )
 
 // namespace is where the demo's servers are governed.
@@ -43,39 +46,46 @@ type stage struct {
 	clearing   []func() error
 }
 
-// rights are what the identities of the story may do, beside the manager's own role. None is in system:masters.
+// rights are what the identities of the story may do, beside the manager's own role and what the manager gives the
+// gateway. None is in system:masters.
 const rights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: gateway-billing}
+metadata: {name: billing-approver}
 rules:
-- {apiGroups: [tidewaiter.dev], resources: [governedservers/authority], resourceNames: [billing], verbs: [serve]}
-- {apiGroups: [tidewaiter.dev], resources: [governedservers, toolpolicies, approvalrequests], verbs: [get, list, watch]}
-- {apiGroups: [tidewaiter.dev], resources: [approvalrequests], verbs: [create]}
-- {apiGroups: [tidewaiter.dev], resources: [approvalrequests/status], verbs: [patch, update]}
-- {apiGroups: [""], resources: [secrets], resourceNames: [billing-credentials], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: gateway-billing}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: gateway-billing}
-subjects: [{kind: ServiceAccount, name: gateway-billing, namespace: shop}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: approver}
-rules:
-- {apiGroups: [tidewaiter.dev], resources: [governedservers/authority], resourceNames: [billing], verbs: [govern, promote, approve, approve-irreversible]}
-- {apiGroups: [tidewaiter.dev], resources: [governedservers, toolpolicies], verbs: [get, list, watch, create, update, patch, delete]}
-- {apiGroups: [tidewaiter.dev], resources: [approvalrequests], verbs: [get, list, watch]}
-- {apiGroups: [tidewaiter.dev], resources: [approvalrequests/status], verbs: [get, patch]}
+- {apiGroups: [tidewaiter.dev], resources: [governedservers/authority], resourceNames: [billing], verbs: [approve, approve-irreversible, govern, promote]}
 - {apiGroups: ["", events.k8s.io], resources: [events], verbs: [get, list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: approver}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: approver}
+metadata: {name: billing-approver}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: billing-approver}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: approvers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidewaiter-approver}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: policy-authors}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidewaiter-policy-author}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}]
+---
+# A mistake that a team can make: the agent's own account may approve.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: agent-may-approve}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: billing-approver}
+subjects: [{kind: ServiceAccount, name: invoice-agent, namespace: shop}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: agent-approver}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidewaiter-approver}
+subjects: [{kind: ServiceAccount, name: invoice-agent, namespace: shop}]
 ---
 # Without kube-controller-manager nothing fills the ClusterRole edit; this is the part that would.
 apiVersion: rbac.authorization.k8s.io/v1
@@ -128,8 +138,38 @@ func setStage(ctx context.Context, t *teller) (_ *stage, err error) {
 	if s.billingURL, err = s.serve(ctx, s.billing.Handler()); err != nil {
 		return nil, err
 	}
-	t.say("Starting the manager, as system:serviceaccount:%s:tidewaiter-manager…", fixture.SystemNamespace)
-	return s, s.start("manager", "--kubeconfig", s.files["manager"], "--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--allow-address", "127.0.0.0/8")
+	t.say("Starting the manager, as system:serviceaccount:%s:tidewaiter-manager, and its webhook for votes…", fixture.SystemNamespace)
+	return s, s.startManager(ctx)
+}
+
+// startManager starts the manager, whose webhook the API server dials at an address of this machine, and waits until
+// votes can be given.
+func (s *stage) startManager(ctx context.Context) error {
+	webhook, health, err := freeAddresses(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.plane.InstallWebhooks(ctx, "https://"+webhook, nil); err != nil {
+		return err
+	}
+	if err := s.start("manager", "--kubeconfig", s.files["manager"], "--metrics-bind-address", "0",
+		"--health-probe-bind-address", health, "--webhook-bind-address", webhook, "--allow-address", "127.0.0.0/8"); err != nil {
+		return err
+	}
+	return ready(ctx, "manager", "http://"+health+"/readyz")
+}
+
+// votingRoot returns the public half of the root key, which a gateway is started with.
+func (s *stage) votingRoot(ctx context.Context) (string, error) {
+	admin, err := fixture.NewClient(s.plane.Admin)
+	if err != nil {
+		return "", err
+	}
+	published := &corev1.ConfigMap{}
+	if err := admin.Get(ctx, client.ObjectKey{Namespace: fixture.SystemNamespace, Name: v1alpha1.VotingKeys}, published); err != nil {
+		return "", fmt.Errorf("read the voting keys: %w", err)
+	}
+	return published.Data[vote.RootEntry], nil
 }
 
 // cast makes the identities, their rights and their kubeconfigs.
@@ -146,6 +186,7 @@ func (s *stage) cast(ctx context.Context) error {
 			return s.plane.AddServiceAccount(ctx, fixture.SystemNamespace, "tidewaiter-manager")
 		},
 		"gateway-billing": func() (*rest.Config, error) { return s.plane.AddServiceAccount(ctx, namespace, "gateway-billing") },
+		"invoice-agent":   func() (*rest.Config, error) { return s.plane.AddServiceAccount(ctx, namespace, "invoice-agent") },
 		"approver":        func() (*rest.Config, error) { return s.plane.AddUser("approver") },
 		"editor":          func() (*rest.Config, error) { return s.plane.AddUser("editor") },
 	}

@@ -21,6 +21,7 @@ spec:
   endpoint: {url: %q}
   approvals: {hold: 0s}        # tell the agent at once that a person is asked; the default holds the call for 45s
   autonomy: {cleanApprovals: 3}
+  gateway: {serviceAccountName: gateway-billing}   # the manager gives it what a gateway needs
 `
 
 const overrideManifest = `apiVersion: tidewaiter.dev/v1alpha1
@@ -55,7 +56,8 @@ func story(ctx context.Context, t *teller, s *stage) error {
 		{"A gateway is put in front of it, and an agent connects", p.openGateway},
 		{"A team knows better about one tool", p.override},
 		{"Reading needs nobody", p.read},
-		{"What cannot be undone waits for a person; this time the answer is no", p.deny},
+		{"What cannot be undone waits for a person, who may decide", p.decide},
+		{"This time the answer is no", p.deny},
 		{"A reversible tool earns trust: three calls, three approvals", p.earn},
 		{"The operator offers, a person promotes", p.promote},
 		{"Revoked: the very next call waits again", p.revoke},
@@ -111,15 +113,20 @@ func (p *player) openGateway(ctx context.Context) error {
 		return err
 	}
 	p.gatewayURL = "http://" + agents + "/mcp"
-	p.say("  gateway --server %s/billing, as system:serviceaccount:%s:gateway-billing (serve on billing, nothing else)", namespace, namespace)
-	p.say("  Who calls is not proven yet: every call bears the gateway's own account.")
+	root, err := p.votingRoot(ctx)
+	if err != nil {
+		return err
+	}
+	p.say("  gateway --server %s/billing --voting-root-key %s…", namespace, root[:12])
+	p.say("  It runs as system:serviceaccount:%s:gateway-billing, with the rights that the manager gave it: serve on billing, nothing else.", namespace)
 	if err := p.start("gateway", "--kubeconfig", p.files["gateway-billing"], "--server", namespace+"/billing", "--name", "gateway-demo",
-		"--listen", agents, "--ops-listen", ops, "--receipts", p.receipts, "--allow-address", "127.0.0.0/8"); err != nil {
+		"--voting-root-key", root, "--listen", agents, "--ops-listen", ops, "--receipts", p.receipts, "--allow-address", "127.0.0.0/8"); err != nil {
 		return err
 	}
-	if err := ready(ctx, "http://"+ops+"/readyz"); err != nil {
+	if err := ready(ctx, "gateway", "http://"+ops+"/readyz"); err != nil {
 		return err
 	}
+	p.say("  The agent is system:serviceaccount:%s:invoice-agent; its token is for %s alone.", namespace, p.gatewayURL)
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
@@ -162,24 +169,53 @@ func (p *player) read(ctx context.Context) error {
 	return p.executed("get_invoice", before+1)
 }
 
-func (p *player) deny(ctx context.Context) error {
-	arguments := map[string]any{"accountId": "acc_991", "force": true}
-	held, err := p.expect(ctx, "delete_account", arguments, "ApprovalPending")
+// forgery is a status as somebody writes it who wants an approval without a vote of their own.
+const forgery = `{"status":{"phase":"Approved","decision":"Approved","votes":[{"username":"approver","decision":"Approved","time":"2026-01-01T00:00:00Z","keyID":"0011223344556677","specDigest":"sha256:00","signature":"AAAA"}]}}`
+
+// deletion is the call that the next two chapters are about.
+var deletion = map[string]any{"accountId": "acc_991", "force": true}
+
+func (p *player) decide(ctx context.Context) error {
+	held, err := p.expect(ctx, "delete_account", deletion, "ApprovalPending")
 	if err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, "approver", "", true, "get", "areq", held.request); err != nil {
+	p.held = held.request
+	if _, err := p.run(ctx, "approver", "", true, "tidewaiter", "describe", p.held); err != nil {
 		return err
 	}
-	p.say("  The editor may not decide:")
-	if _, err := p.run(ctx, "editor", "", false, "approve", held.request, "--reason", "looks fine"); err != nil {
+	for _, attempt := range []struct {
+		say, who, word string
+		args           []string
+	}{
+		{"The editor has every right on the three kinds, and not the verb:", "editor", "approve-irreversible", []string{"approve", p.held, "--reason", "looks fine"}},
+		{"The agent's own account was given the verb by mistake:", "invoice-agent", "somebody else", []string{"approve", p.held, "--reason", "I need it"}},
+		{"The editor writes a status by hand, with a vote of the approver in it:", "editor", "", []string{"patch", "areq", p.held, "--subresource=status", "--type=merge", "-p", forgery}},
+	} {
+		p.say("  %s", attempt.say)
+		out, err := p.run(ctx, attempt.who, "", false, attempt.args...)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(out, attempt.word) {
+			return fmt.Errorf("the refusal does not say %q: %s", attempt.word, out)
+		}
+	}
+	if _, err := p.expect(ctx, "delete_account", deletion, "ApprovalPending"); err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, "approver", "", true, "deny", held.request, "--reason", "this account is in use"); err != nil {
+	return p.executed("delete_account", 0)
+}
+
+func (p *player) deny(ctx context.Context) error {
+	if _, err := p.run(ctx, "approver", "", true, "deny", p.held, "--reason", "this account is in use"); err != nil {
+		return err
+	}
+	if _, err := p.run(ctx, "approver", "", true, "get", "areq", p.held, "-o", "jsonpath={.status.votes[0].username} said {.status.votes[0].decision}, signed with voting key {.status.votes[0].keyID}"); err != nil {
 		return err
 	}
 	p.say("  The agent tries again, and gets the answer that was given:")
-	if _, err := p.expect(ctx, "delete_account", arguments, "ApprovalDenied"); err != nil {
+	if _, err := p.expect(ctx, "delete_account", deletion, "ApprovalDenied"); err != nil {
 		return err
 	}
 	return p.executed("delete_account", 0)
@@ -231,13 +267,11 @@ func (p *player) promote(ctx context.Context) error {
 	if _, err := p.run(ctx, "approver", "", true, "get", "gsrv", "billing", "-o", `jsonpath={.status.records[?(@.tool=="update_invoice")]}`); err != nil {
 		return err
 	}
-	digest, err := p.digest(ctx, "update_invoice")
-	if err != nil {
+	p.say("  What to commit to Git, and what earned it:")
+	if _, err := p.run(ctx, "approver", "", true, "tidewaiter", "promote", "billing", "update_invoice", "--policy", "billing-autonomy", "--dry-run=client", "-o", "yaml"); err != nil {
 		return err
 	}
-	manifest := fmt.Sprintf(promotionManifest, "billing-autonomy", "update_invoice", digest)
-	p.show(manifest)
-	if _, err := p.run(ctx, "approver", manifest, true, "apply", "-f", "-"); err != nil {
+	if _, err := p.run(ctx, "approver", "", true, "tidewaiter", "promote", "billing", "update_invoice", "--policy", "billing-autonomy"); err != nil {
 		return err
 	}
 	if _, err := p.until(ctx, "the promotion", "Unattended", "get", "gsrv", "billing", "-o", autonomy); err != nil {
@@ -278,14 +312,15 @@ func (p *player) ceiling(ctx context.Context) error {
 	if _, err := p.run(ctx, "approver", "", true, "get", "tpol", "wishful", "-o", "jsonpath={.status.notInForce[0].message}"); err != nil {
 		return err
 	}
-	if _, err := p.expect(ctx, "delete_account", map[string]any{"accountId": "acc_7"}, "ApprovalPending"); err != nil {
+	p.say("  Another deletion would wait for a person as well. After the denial the agent may not even ask for a while:")
+	if _, err := p.expect(ctx, "delete_account", map[string]any{"accountId": "acc_7"}, "BackingOff"); err != nil {
 		return err
 	}
 	return p.executed("delete_account", 0)
 }
 
 // decisions is how many decisions the story makes the gateway take.
-const decisions = 12
+const decisions = 13
 
 func (p *player) receiptsTold(ctx context.Context) error {
 	// Receipts of calls without an effect are written in batches.
