@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -131,7 +130,7 @@ func (p *polling) check(t testing.TB, who string, final *v1alpha1.ApprovalReques
 func reviewOf(t testing.TB, who string, stored, sent *v1alpha1.ApprovalRequest) admission.Request {
 	t.Helper()
 	req := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-		UID: "review", Operation: admissionv1.Update, SubResource: "status", DryRun: ptr.To(false),
+		UID: "review", Operation: admissionv1.Update, SubResource: "status", DryRun: new(false),
 		Resource: metav1.GroupVersionResource{Group: "tidewaiter.dev", Version: "v1alpha1", Resource: "approvalrequests"},
 		UserInfo: authenticationv1.UserInfo{Username: who, UID: "id of " + who, Groups: []string{"finance"},
 			Extra: map[string]authenticationv1.ExtraValue{"scopes": {"all"}}},

@@ -142,12 +142,8 @@ func read[T any, P interface {
 	*T
 	client.Object
 }](ctx context.Context, from client.Reader, namespace, name string, into P) (P, error) {
-	err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read %T %s: %w", *into, name, err)
-	}
-	if err != nil {
-		return nil, nil
+	if err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into); err != nil {
+		return nil, client.IgnoreNotFound(err)
 	}
 	return into, nil
 }

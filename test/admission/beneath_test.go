@@ -186,3 +186,29 @@ func TestTheManagerDoesNotServe(t *testing.T) {
 	refused(t, "the manager reports success", requestsStatusPolicy, c.write(t, c.request(t, executing), write{"manager", succeed}))
 	taken(t, "the gateway reports success", c.write(t, c.request(t, executing), write{"gateway", succeed}))
 }
+
+// One account may hold two rights. It uses them in two writes: what is decided stands for itself.
+func TestAWordIsWrittenAloneWhoeverWritesIt(t *testing.T) {
+	t.Parallel()
+	c := newCast(t)
+	withoutWebhook(t, c)
+	plane.Grant(t, c.namespace, c.manager.cfg, fixture.Authority("billing", "approve", "resolve"))
+	me := whoIs(t, c.manager)
+	stamp := func(patch string) string {
+		return strings.Replace(strings.ReplaceAll(patch, c.username("manager"), me.Username), `"time"`, `"uid":"`+me.UID+`","time"`, 1)
+	}
+	yes := stamp(c.vote("manager", "Approved", "Approved"))
+	settled := `{"phase":"Succeeded",` + settle("Committed", me.Username)[1:]
+	unclear := []write{{"approver", c.vote("approver", "Approved", "Approved")}, {"gateway", claim}, {"manager", overdue}}
+	for _, tc := range []struct {
+		story       []write
+		alone, more string
+	}{
+		{unclear, settled, counted[:len(counted)-1] + "," + settled[1:]},
+		{pending, yes, counted[:len(counted)-1] + "," + yes[1:]},
+		{pending, yes, `{"cancellation":{"reason":"Withdrawn"},` + yes[1:]},
+	} {
+		refused(t, tc.more, requestsStatusPolicy, c.write(t, c.request(t, tc.story), write{"manager", tc.more}))
+		taken(t, tc.alone, c.write(t, c.request(t, tc.story), write{"manager", tc.alone}))
+	}
+}
