@@ -202,6 +202,9 @@ func (o *toolsOptions) follow(ctx context.Context, server *v1alpha1.GovernedServ
 				return err
 			}
 		default:
+			if ctx.Err() != nil {
+				return nil // the person stopped it
+			}
 			return fmt.Errorf("watch GovernedServer: %w", apierrors.FromObject(event.Object))
 		}
 	}
