@@ -177,6 +177,24 @@ func TestNothingButTheAuthorizationHeaderSaysWhoCalls(t *testing.T) {
 	}
 }
 
+func TestAnEmptyAudienceIsNone(t *testing.T) {
+	t.Parallel()
+	key := ecSigner("k1")
+	token := key.sign(t, with(agentClaims(), map[string]any{"aud": []string{"", "x"}}))
+	for name, tc := range map[string]struct {
+		audiences []string
+		want      error
+	}{
+		"control": {audiences: []string{"", "x"}},
+		"empty":   {audiences: []string{""}, want: ErrInvalidToken},
+		"none":    {audiences: nil, want: ErrInvalidToken},
+	} {
+		if _, err := clusterBy(key).Authenticate(t.Context(), request(token), tc.audiences); !errors.Is(err, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, err, tc.want)
+		}
+	}
+}
+
 func TestAVerifiedTokenIsRememberedOnlyAsLongAsItIsGood(t *testing.T) {
 	t.Parallel()
 	key := ecSigner("k1")

@@ -6,6 +6,8 @@ package identity
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -201,5 +203,27 @@ func TestCheckUsernameSaysWhetherAskingAgainMayHelp(t *testing.T) {
 	down.Host = "https://127.0.0.1:1"
 	if err := a.CheckUsername(t.Context(), down, plain.BearerToken); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("got %v, want %v", err, ErrUnavailable)
+	}
+}
+
+func TestOwnToken(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("from-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		cfg   rest.Config
+		want  string
+		fails bool
+	}{
+		"a file, which is renewed, before a text": {cfg: rest.Config{BearerTokenFile: file, BearerToken: "old"}, want: "from-file"},
+		"a text":              {cfg: rest.Config{BearerToken: "text"}, want: "text"},
+		"a certificate":       {},
+		"a file that is gone": {cfg: rest.Config{BearerTokenFile: file + "x", BearerToken: "old"}, fails: true},
+	} {
+		if got, err := OwnToken(&tc.cfg); got != tc.want || (err != nil) != tc.fails {
+			t.Errorf("%s: got %q, %v, want %q", name, got, err, tc.want)
+		}
 	}
 }
