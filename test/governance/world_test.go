@@ -67,6 +67,7 @@ var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustPa
 // world is one namespace with a billing server under governance, its manager, and a person who may approve.
 type world struct {
 	t         *testing.T
+	site      site
 	namespace string
 	billing   *billing.Server
 	upstream  *httptest.Server
@@ -116,10 +117,21 @@ func (w *world) lastCall() reached {
 	return w.calls[len(w.calls)-1]
 }
 
+// site is a control plane on which votes are given, and the root key of its voting keys.
+type site struct {
+	*fixture.ControlPlane
+	root ed25519.PublicKey
+}
+
 // newWorld makes the namespace and everything in it but the gateway.
 func newWorld(t *testing.T, edits ...func(*v1alpha1.GovernedServer)) *world {
 	t.Helper()
-	w := &world{t: t, namespace: plane.Namespace(t), billing: billing.New()}
+	return newWorldOn(t, site{plane, votes.Root}, edits...)
+}
+
+func newWorldOn(t *testing.T, site site, edits ...func(*v1alpha1.GovernedServer)) *world {
+	t.Helper()
+	w := &world{t: t, site: site, namespace: site.Namespace(t), billing: billing.New()}
 	handler := w.billing.Handler()
 	w.upstream = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if w.intercept != nil {
@@ -129,22 +141,22 @@ func newWorld(t *testing.T, edits ...func(*v1alpha1.GovernedServer)) *world {
 		w.record(rw, r, handler)
 	}))
 	t.Cleanup(w.upstream.Close)
-	w.admin, w.manager = plane.Client(t, plane.Admin), plane.Client(t, plane.Manager(t))
+	w.admin, w.manager = w.site.Client(t, w.site.Admin), w.site.Client(t, w.site.Manager(t))
 
-	w.gatewayConfig = plane.ServiceAccount(t, w.namespace, "gateway-billing")
-	plane.Grant(t, w.namespace, w.gatewayConfig, fixture.Authority("billing", v1alpha1.VerbServe),
+	w.gatewayConfig = w.site.ServiceAccount(t, w.namespace, "gateway-billing")
+	w.site.Grant(t, w.namespace, w.gatewayConfig, fixture.Authority("billing", v1alpha1.VerbServe),
 		fixture.Rule("governedservers", "get", "list", "watch"), fixture.Rule("toolpolicies", "get", "list", "watch"),
 		fixture.Rule("approvalrequests", "get", "list", "watch", "create"), fixture.Rule("approvalrequests/status", "update", "patch"))
-	w.gateway = plane.Client(t, w.gatewayConfig)
+	w.gateway = w.site.Client(t, w.gatewayConfig)
 
-	w.approver = plane.User(t, "approver-"+w.namespace)
-	plane.Grant(t, w.namespace, w.approver,
+	w.approver = w.site.User(t, "approver-"+w.namespace)
+	w.site.Grant(t, w.namespace, w.approver,
 		fixture.Authority("billing", v1alpha1.VerbApprove, v1alpha1.VerbApproveIrreversible, v1alpha1.VerbGovern, v1alpha1.VerbPromote, v1alpha1.VerbResolve),
 		fixture.Rule("approvalrequests", "get", "list", "watch"), fixture.Rule("approvalrequests/status", "update", "patch"),
 		fixture.Rule("governedservers", "get", "list", "watch", "create", "update", "patch", "delete"),
 		fixture.Rule("toolpolicies", "get", "list", "watch", "create", "update", "patch", "delete"),
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
-	w.person = plane.Client(t, w.approver)
+	w.person = w.site.Client(t, w.approver)
 
 	hold := w.server()
 	for _, edit := range edits {
@@ -243,7 +255,7 @@ func (w *world) startManager() {
 		w.t.Fatal(err)
 	}
 	skip := true
-	mgr, err := ctrl.NewManager(plane.Manager(w.t), ctrl.Options{
+	mgr, err := ctrl.NewManager(w.site.Manager(w.t), ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: inNamespace(w.namespace),
 		Controller: controllerOptions(&skip),
 	})
@@ -298,8 +310,14 @@ type door struct {
 type doorOption func(*doorParts)
 
 type doorParts struct {
-	clock clock.WithTicker
-	api   *rest.Config
+	clock    clock.WithTicker
+	api      *rest.Config
+	receipts string
+}
+
+// withReceipts gives the gateway the receipts of an earlier one of the same name.
+func withReceipts(path string) doorOption {
+	return func(p *doorParts) { p.receipts = path }
 }
 
 // withClock gives the gateway a clock that stands still but while something is waited for.
@@ -324,7 +342,7 @@ func (w *world) openDoor(name string, options ...doorOption) *door {
 // open starts a gateway and waits until it has what it needs.
 func (w *world) open(name string, ready func(*door) error, options ...doorOption) *door {
 	w.t.Helper()
-	parts := doorParts{clock: clock.RealClock{}, api: w.gatewayConfig}
+	parts := doorParts{clock: clock.RealClock{}, api: w.gatewayConfig, receipts: filepath.Join(w.t.TempDir(), name+".jsonl")}
 	for _, option := range options {
 		option(&parts)
 	}
@@ -336,7 +354,7 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 		w.t.Fatal(err)
 	}
 	key := types.NamespacedName{Namespace: w.namespace, Name: "billing"}
-	d := &door{w: w, name: name, path: filepath.Join(w.t.TempDir(), name+".jsonl")}
+	d := &door{w: w, name: name, path: parts.receipts}
 	d.server = &gateway.Server{Key: key, Clock: parts.clock, List: list}
 	servers := map[types.NamespacedName]*gateway.Server{key: d.server}
 	cache, err := gateway.NewCache(parts.api, scheme, servers)
@@ -346,7 +364,7 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 	if d.receipts, err = receipt.Open(receipt.Options{Path: d.path, Gateway: name, Now: time.Now}); err != nil {
 		w.t.Fatal(err)
 	}
-	live := plane.Client(w.t, parts.api)
+	live := w.site.Client(w.t, parts.api)
 	metrics, err := gateway.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		w.t.Fatal(err)
@@ -355,7 +373,7 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	keyring := &gateway.Keyring{Cache: keys, Client: live, Namespace: fixture.SystemNamespace, Roots: []ed25519.PublicKey{votes.Root}, Clock: parts.clock, Metrics: metrics}
+	keyring := &gateway.Keyring{Cache: keys, Client: live, Namespace: fixture.SystemNamespace, Roots: []ed25519.PublicKey{w.site.root}, Clock: parts.clock, Metrics: metrics}
 	g := &gateway.Gateway{
 		Servers: servers, Requester: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"}, Votes: keyring.Count,
 		Approvals: &approval.Store{Client: live, Clock: parts.clock, Gateway: name, NewClaim: uuid.NewString},
@@ -371,14 +389,14 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 	})
 	front := httptest.NewServer(g)
 	d.url = front.URL + "/mcp"
-	d.stop = func() {
+	d.stop = sync.OnceFunc(func() {
 		front.CloseClientConnections()
 		front.Close()
 		stopWatch()
 		if err := d.receipts.Close(); err != nil {
 			w.t.Errorf("close receipts: %v", err)
 		}
-	}
+	})
 	w.t.Cleanup(d.stop)
 	w.eventually("gateway ready", g.Ready)
 	w.eventually("a session opens", d.initialize)
@@ -536,10 +554,28 @@ func (w *world) theRequest(phase v1alpha1.Phase) *v1alpha1.ApprovalRequest {
 // decide patches the decision as the approver.
 func (w *world) decide(name string, decision v1alpha1.Decision) {
 	w.t.Helper()
-	r := w.request(name)
-	patch := client.MergeFrom(r.DeepCopy())
-	r.Status.Decision, r.Status.Reason = decision, "looked at it"
-	if err := w.person.Status().Patch(w.t.Context(), r, patch); err != nil {
+	if err := w.vote(name, decision); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// vote is decide for those who do not end the test.
+func (w *world) vote(name string, decision v1alpha1.Decision) error {
+	r := &v1alpha1.ApprovalRequest{}
+	r.Namespace, r.Name = w.namespace, name
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"decision":"`+string(decision)+`","reason":"looked at it"}}`))
+	return w.person.Status().Patch(w.t.Context(), r, patch)
+}
+
+// each does something for the numbers below n, some at a time, and reports what failed.
+func (w *world) each(n int, do func(int) error) {
+	w.t.Helper()
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error { return do(i) })
+	}
+	if err := group.Wait(); err != nil {
 		w.t.Fatal(err)
 	}
 }
