@@ -28,6 +28,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, concurrency := range []int{1, 16} {
 		b.Run(fmt.Sprintf("concurrency-%d", concurrency), func(b *testing.B) {
 			r := newRig(b)
+			r.authenticated()
 			quiet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, rq *http.Request) {
 				io.Copy(io.Discard, rq.Body)
 				answerWith("application/json", `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)(w, rq)
@@ -98,6 +99,8 @@ func send(agents http.RoundTripper, to, body string) error {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
+	req.Header.Set("Authorization", "Bearer crane")
+	req.Header.Set(sessionHeader, "s-1")
 	resp, err := agents.RoundTrip(req)
 	if err != nil {
 		return err

@@ -80,14 +80,12 @@ func (s *Server) reserve(caller snapshot.Caller, tool string) (release func(crea
 
 // limitedBy words that people are not asked again yet.
 func limitedBy(limit approval.Limit, perHour int32, now time.Time) *notice {
-	n := &notice{retryAfter: int((limit.Until.Sub(now) + time.Second - 1) / time.Second)}
+	seconds := int((limit.Until.Sub(now) + time.Second - 1) / time.Second)
 	again := limit.Until.UTC().Format(time.RFC3339)
 	if limit.Denials > 0 {
-		n.code = "BackingOff"
-		n.text = fmt.Sprintf("people denied the last %d calls of this tool that you asked for, so nobody is asked again before %s. Nothing was executed. Ask the people you work for how to go on.", limit.Denials, again)
-		return n
+		return &notice{code: "BackingOff", retryAfter: seconds, text: fmt.Sprintf(
+			"people denied calls of this tool that you asked for, %d since one was last approved, so nobody is asked again before %s. Nothing was executed. Ask the people you work for how to go on.", limit.Denials, again)}
 	}
-	n.code = "TooManyPerHour"
-	n.text = fmt.Sprintf("people were asked about this tool %d times within an hour, which is the limit. Nothing was executed. Nobody is asked again before %s.", perHour, again)
-	return n
+	return &notice{code: "TooManyPerHour", retryAfter: seconds, text: fmt.Sprintf(
+		"people were asked about this tool %d times within an hour, which is the limit. Nothing was executed. Nobody is asked again before %s.", perHour, again)}
 }

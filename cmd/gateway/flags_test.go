@@ -1,0 +1,99 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/internal/gateway"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// rootKey is the public half of a root key: 32 bytes.
+const rootKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+
+// given returns the options that flags make, beside those that every gateway needs.
+func given(t *testing.T, flags ...string) options {
+	t.Helper()
+	o := options{stdout: io.Discard, cluster: &rest.Config{Host: "127.0.0.1:1"}}
+	set := pflag.NewFlagSet("gateway", pflag.ContinueOnError)
+	o.addFlags(set)
+	always := []string{"--server", "finance/billing", "--receipts", filepath.Join(t.TempDir(), "r.jsonl"), "--voting-root-key", rootKey, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"}
+	if err := set.Parse(append(always, flags...)); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestAGatewayThatWouldNotKnowWhoIsWhoDoesNotStart(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		edit  func(*options)
+		flags []string
+		want  string
+	}{
+		"no server":                        {edit: func(o *options) { o.servers = nil }, want: "--server"},
+		"no receipts":                      {edit: func(o *options) { o.receipts = "" }, want: "--receipts"},
+		"no root key":                      {edit: func(o *options) { o.votingRoots = nil }, want: "--voting-root-key is needed"},
+		"a root key that is none":          {flags: []string{"--voting-root-key", "AAAA"}, want: "--voting-root-key: a root key has 32 bytes"},
+		"one requester for everybody":      {flags: []string{"--requester", "crane", "--listen", "0.0.0.0:0"}, want: "--listen must be a loopback address"},
+		"a requester that no request has":  {flags: []string{"--requester", strings.Repeat("a", 257)}, want: "--requester has at most 256"},
+		"an address that is many":          {flags: []string{"--listen", "0.0.0.0:0"}, want: "--public-url is needed"},
+		"a public URL with a path":         {flags: []string{"--public-url", "https://gateway.example.com/mcp"}, want: "--public-url"},
+		"an origin with a path":            {flags: []string{"--allow-origin", "https://console.example.com/"}, want: "--allow-origin"},
+		"every origin":                     {flags: []string{"--allow-origin", "*"}, want: "--allow-origin"},
+		"OIDC, and names are not compared": {flags: []string{"--oidc-issuer-url", "https://login.example.com"}, want: "--oidc-check-token-file is needed"},
+		"OIDC in the clear":                {flags: []string{"--oidc-issuer-url", "http://login.example.com", "--oidc-check-token-file", "none"}, want: "--oidc-issuer-url"},
+		"OIDC with a secret for a key":     {flags: []string{"--oidc-issuer-url", "https://login.example.com", "--oidc-check-token-file", "none", "--oidc-signing-algs", "HS256"}, want: "HS256"},
+		"OIDC with a CA that is not there": {flags: []string{"--oidc-issuer-url", "https://login.example.com", "--oidc-check-token-file", "none", "--oidc-ca-file", "/nowhere"}, want: "--oidc-ca-file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := given(t, tc.flags...)
+			if tc.edit != nil {
+				tc.edit(&o)
+			}
+			if err := serve(t.Context(), o); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want one about %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestWhatTokensAreFor(t *testing.T) {
+	t.Parallel()
+	key := types.NamespacedName{Namespace: "finance", Name: "billing"}
+	for name, tc := range map[string]struct {
+		flags     []string
+		ip        net.IP
+		want      string
+		providers []string
+	}{
+		"by default the address":   {nil, net.IPv4(10, 0, 0, 7), "http://10.0.0.7:8080/finance/billing/mcp", nil},
+		"the public URL":           {[]string{"--public-url", "https://Gateway.example.com/"}, net.IPv4zero, "https://gateway.example.com/finance/billing/mcp", nil},
+		"with a provider":          {[]string{"--oidc-issuer-url", "https://login.example.com"}, net.IPv6loopback, "http://[::1]:8080/finance/billing/mcp", []string{"https://login.example.com"}},
+		"one requester for itself": {[]string{"--requester", "crane"}, net.IPv4(127, 0, 0, 1), "http://127.0.0.1:8080/finance/billing/mcp", nil},
+	} {
+		o := given(t, tc.flags...)
+		m, err := o.metadata(&net.TCPAddr{IP: tc.ip, Port: 8080}, map[types.NamespacedName]*gateway.Server{key: {Key: key}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(tc.want, m.Resource(key)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(tc.providers, m.AuthorizationServers); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
