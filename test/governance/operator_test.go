@@ -234,6 +234,27 @@ func (o *operator) rotate(secret, annotation string) {
 	}
 }
 
+// removeKey removes a voting key as the runbook says, and returns when it is published no more.
+func (o *operator) removeKey(id string) {
+	o.t.Helper()
+	s := &corev1.Secret{}
+	s.Namespace, s.Name = fixture.SystemNamespace, v1alpha1.VotingKeys
+	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/data/`+id+`"}]`))
+	if err := o.admin.Patch(o.t.Context(), s, patch); err != nil {
+		o.t.Fatal(err)
+	}
+	o.until("another key is published", func() error {
+		published := &corev1.ConfigMap{}
+		if err := o.admin.Get(o.t.Context(), types.NamespacedName{Namespace: fixture.SystemNamespace, Name: v1alpha1.VotingKeys}, published); err != nil {
+			return err
+		}
+		if _, there := published.Data[id]; there || len(published.Data) < 2 {
+			return fmt.Errorf("published: %v", published.Data)
+		}
+		return nil
+	})
+}
+
 // bundle returns the CA bundle that the API server has for votes.
 func (o *operator) bundle() string {
 	o.t.Helper()

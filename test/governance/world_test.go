@@ -304,6 +304,7 @@ type door struct {
 	session  string
 	stop     func()
 	server   *gateway.Server
+	keyring  *gateway.Keyring
 }
 
 // doorOption changes how a gateway is started.
@@ -373,9 +374,9 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	keyring := &gateway.Keyring{Cache: keys, Client: live, Namespace: fixture.SystemNamespace, Roots: []ed25519.PublicKey{w.site.root}, Clock: parts.clock, Metrics: metrics}
+	d.keyring = &gateway.Keyring{Cache: keys, Client: live, Namespace: fixture.SystemNamespace, Roots: []ed25519.PublicKey{w.site.root}, Clock: parts.clock, Metrics: metrics}
 	g := &gateway.Gateway{
-		Servers: servers, Requester: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"}, Votes: keyring.Count,
+		Servers: servers, Requester: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"}, Votes: d.keyring.Count,
 		Approvals: &approval.Store{Client: live, Clock: parts.clock, Gateway: name, NewClaim: uuid.NewString},
 		Receipts:  d.receipts, Clock: parts.clock, NewID: uuid.NewString, Loopback: true,
 		Metrics: metrics, MaxStaleness: 5 * time.Minute,
@@ -384,7 +385,7 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 	stopWatch := w.background("gateway "+name, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return watcher.Run(ctx) })
-		group.Go(func() error { return keyring.Run(ctx) })
+		group.Go(func() error { return d.keyring.Run(ctx) })
 		return group.Wait()
 	})
 	front := httptest.NewServer(g)
