@@ -49,8 +49,8 @@ var allowed = map[string][]string{
 	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/vote", "internal/fixture"},
 	"controllers":            {"api/v1alpha1", "internal/glyph", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
 	"cmd/manager":            {"api/v1alpha1", "controllers", "internal/discovery", "internal/netguard", "internal/admission", "internal/serving", "internal/votingkey", "internal/notify", "internal/fixture"},
-	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture"},
-	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "controllers", "internal/cli", "internal/fixture"},
+	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture", "internal/fixture/booth"},
+	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "controllers", "internal/cli", "internal/tool", "internal/fixture", "internal/fixture/booth"},
 }
 
 // TestImportsFollowTheMap parses the files itself: what a child process reads is not seen by the test cache.
