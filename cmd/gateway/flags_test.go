@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/internal/gateway"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // rootKey is the public half of a root key: 32 bytes.

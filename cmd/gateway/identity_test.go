@@ -140,7 +140,7 @@ func TestARunningGatewayFollowsTheVotingKeys(t *testing.T) {
 			defer resp.Body.Close()
 			text, err := io.ReadAll(resp.Body)
 			if err != nil || resp.StatusCode != http.StatusOK || strings.Contains(string(text), "no approval can be used now") != wanted {
-				return fmt.Errorf("/readyz answers %s %s (%v)", resp.Status, text, err)
+				return fmt.Errorf("/readyz answers %s %s: %w", resp.Status, text, err)
 			}
 			return nil
 		})

@@ -285,6 +285,7 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 		return g.askAnew(request, v1alpha1.CancelPolicyChanged)
 	}
 	voted, refusal := g.votes(request)
+	g.reportVoid(request)
 	if refusal != nil {
 		g.refuse(g.judged, request, *refusal)
 		return true
