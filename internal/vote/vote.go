@@ -44,6 +44,7 @@ type ballot struct {
 	UID        string `json:"uid"`
 	SpecDigest string `json:"specDigest"`
 	Decision   string `json:"decision"`
+	Reason     string `json:"reason"`
 	Username   string `json:"username"`
 	UserUID    string `json:"userUID"`
 	Time       string `json:"time"`
@@ -53,7 +54,7 @@ type ballot struct {
 func message(r *v1alpha1.ApprovalRequest, v v1alpha1.Vote) ([]byte, error) {
 	return canonical(ballot{
 		Domain: "tidewaiter.dev/vote", Version: version, Namespace: r.Namespace, Name: r.Name, UID: string(r.UID),
-		SpecDigest: v.SpecDigest, Decision: string(v.Decision), Username: v.Username, UserUID: v.UID, Time: stamp(v.Time.Time),
+		SpecDigest: v.SpecDigest, Decision: string(v.Decision), Reason: v.Reason, Username: v.Username, UserUID: v.UID, Time: stamp(v.Time.Time),
 	})
 }
 

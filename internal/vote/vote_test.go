@@ -67,6 +67,7 @@ func TestAVoteIsValidOnlyForWhatItWasGivenFor(t *testing.T) {
 			v.SpecDigest, _ = SpecDigest(r.Spec)
 		}, ErrSignature},
 		"another decision":   {func(_ *v1alpha1.ApprovalRequest, v *v1alpha1.Vote) { v.Decision = v1alpha1.DecisionDenied }, ErrSignature},
+		"another reason":     {func(_ *v1alpha1.ApprovalRequest, v *v1alpha1.Vote) { v.Reason = "because I was told to" }, ErrSignature},
 		"another person":     {func(_ *v1alpha1.ApprovalRequest, v *v1alpha1.Vote) { v.Username = "bob" }, ErrSignature},
 		"another user id":    {func(_ *v1alpha1.ApprovalRequest, v *v1alpha1.Vote) { v.UID = "" }, ErrSignature},
 		"another time":       {func(_ *v1alpha1.ApprovalRequest, v *v1alpha1.Vote) { v.Time = metav1.NewTime(v.Time.Add(time.Second)) }, ErrSignature},

@@ -129,7 +129,7 @@ func refused(t *testing.T, what, policy string, err error) {
 // declined fails the test unless the webhook of votes refused the write, with all these words.
 func declined(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `admission webhook "votes.tidewaiter.dev" denied the request`) {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `.votes.tidewaiter.dev" denied the request`) {
 		t.Errorf("%s: %v, want it refused by the webhook", what, err)
 		return
 	}

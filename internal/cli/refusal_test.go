@@ -1,0 +1,108 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+func status(code int32, reason metav1.StatusReason, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
+}
+
+func TestARefusalIsItsSentence(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+		own  bool
+	}{
+		"a webhook": {
+			status(http.StatusForbidden, metav1.StatusReasonForbidden, `admission webhook "mutate.votes.tidewaiter.dev" denied the request: ana counts once`), "ana counts once", true,
+		},
+		"an admission policy": {
+			fmt.Errorf("patch: %w", status(http.StatusForbidden, metav1.StatusReasonForbidden,
+				`approvalrequests.tidewaiter.dev "x-1" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: only the manager`)),
+			"only the manager", true,
+		},
+		"RBAC": {
+			status(http.StatusForbidden, metav1.StatusReasonForbidden, `approvalrequests.tidewaiter.dev "x-1" is forbidden: User "eli" cannot patch`),
+			`approvalrequests.tidewaiter.dev "x-1" is forbidden: User "eli" cannot patch`, false,
+		},
+		"a sentence with an escape sequence": {
+			status(http.StatusForbidden, metav1.StatusReasonForbidden, "admission webhook \"w\" denied the request: \x1b[2Kfine"), `\u001b[2Kfine`, true,
+		},
+		"no answer of the API server": {errors.New("connection refused"), "connection refused", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := refusal(tc.err); got != tc.want || admissionRefused(tc.err) != tc.own {
+				t.Errorf("refusal %q, own words %t; want %q and %t", got, admissionRefused(tc.err), tc.want, tc.own)
+			}
+		})
+	}
+}
+
+func TestWarningsArePrintedButForTheTally(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	w := &warnings{out: &out}
+	for _, text := range []string{"1 of 2 approvals; 1 more needed", "status is not changed\x1b[2K this way", ""} {
+		w.HandleWarningHeaderWithContext(t.Context(), 299, "", text)
+	}
+	w.HandleWarningHeaderWithContext(t.Context(), 199, "", "other")
+	if want := "Warning: status is not changed\\u001b[2K this way\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
+func TestWhereTheOperatorDoesNotAnswerNothingIsChanged(t *testing.T) {
+	t.Parallel()
+	down := status(http.StatusInternalServerError, metav1.StatusReasonInternalError, `Internal error occurred: failed calling webhook "mutate.votes.tidewaiter.dev": connection refused`)
+	s, patches := newSession(t, newRequest(), func(int, client.WithWatch) error { return down })
+	o := &decideOptions{session: s, decision: v1alpha1.DecisionApproved}
+	_, err := s.write(t.Context(), s.mustGet(t), o.mayDecide, o.change)
+	if !errors.Is(err, errNotDone) || !strings.HasPrefix(err.Error(), "nothing was changed: votes cannot be given while the operator does not answer") || len(*patches) != 1 {
+		t.Errorf("error %v after %d patches", err, len(*patches))
+	}
+}
+
+func TestNamesOfRequestsAreTakenAsTheyArePrinted(t *testing.T) {
+	t.Parallel()
+	got, err := requestNames([]string{"a-1", "areq/b-1", "approvalrequest.tidewaiter.dev/c-1", "areq/a-1"})
+	if diff := cmp.Diff([]string{"a-1", "b-1", "c-1"}, got); diff != "" || err != nil {
+		t.Errorf("%v; names (-want +got):\n%s", err, diff)
+	}
+	for _, bad := range []string{"pod/a", "areq/", "areq/a/b", "/a"} {
+		if got, err := requestNames([]string{bad}); err == nil {
+			t.Errorf("%q is taken for %q", bad, got)
+		}
+	}
+}
+
+// Colours are for terminals; what is not one gets none, and what is gets them around harmless text only.
+func TestOnlyATerminalGetsColours(t *testing.T) {
+	t.Parallel()
+	p := newPage(true)
+	p.alert("Tier:", "%s", "Irre\x1b[0mversible")
+	if want := "Tier:          \x1b[1;31mIrre\\u001b[0mversible\x1b[0m\n"; p.text.String() != want {
+		t.Errorf("printed %q, want %q", p.text.String(), want)
+	}
+	var out bytes.Buffer
+	if s := at(&out, made); s.colours() {
+		t.Error("a buffer is taken for a terminal")
+	}
+}
