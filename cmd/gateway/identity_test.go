@@ -5,6 +5,7 @@ package main
 
 import (
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -139,10 +140,10 @@ func TestARunningGatewayFollowsTheVotingKeys(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			text, err := io.ReadAll(resp.Body)
-			if err != nil || resp.StatusCode != http.StatusOK || strings.Contains(string(text), "no approval can be used now") != wanted {
-				return fmt.Errorf("/readyz answers %s %s: %w", resp.Status, text, err)
+			if resp.StatusCode != http.StatusOK || strings.Contains(string(text), "no approval can be used now") != wanted {
+				return errors.Join(fmt.Errorf("/readyz answers %s %s", resp.Status, text), err)
 			}
-			return nil
+			return err
 		})
 	}
 	says("no key may be read, and reads go on", true)
