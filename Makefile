@@ -29,6 +29,7 @@ build: ## Build manager, gateway and the kubectl plugin into bin/.
 	CGO_ENABLED=0 go build -o $(BIN)/ ./cmd/...
 	@ln -sf kubectl-tidewaiter $(BIN)/kubectl-approve
 	@ln -sf kubectl-tidewaiter $(BIN)/kubectl-deny
+	@for verb in tidewaiter approve deny; do ln -sf kubectl-tidewaiter $(BIN)/kubectl_complete-$$verb; done
 
 .PHONY: install
 install: ## Install the CRDs and the admission policies into the cluster of the current kubeconfig.

@@ -30,18 +30,22 @@ import (
 	"github.com/tidewaiter/tidewaiter/controllers"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
 )
 
 // asPlugin makes the test binary the plugin itself, so that kubectl can run it.
 const asPlugin = "TIDEWAITER_TEST_AS_PLUGIN"
 
-var plane *fixture.ControlPlane
+var (
+	plane *fixture.ControlPlane
+	hall  *booth.Booth
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asPlugin) != "" {
 		os.Exit(run())
 	}
-	os.Exit(fixture.Main(m, &plane))
+	os.Exit(booth.Main(m, &plane, &hall, clock.RealClock{}))
 }
 
 // scene is a namespace with a server, its gateway, people, and no manager until one is started.
@@ -50,9 +54,9 @@ type scene struct {
 	admin, gateway client.Client
 	manager        client.Client
 	server         *v1alpha1.GovernedServer
-	// ana may decide and resolve; eli may write everything that the role edit lets them, and no more.
-	ana, eli         *rest.Config
-	anaFile, eliFile string
+	// ana may decide and resolve, ben may decide; eli may write everything that the role edit lets them, and no more.
+	ana, ben, eli             *rest.Config
+	anaFile, benFile, eliFile string
 }
 
 func newScene(t *testing.T) *scene {
@@ -62,12 +66,14 @@ func newScene(t *testing.T) *scene {
 	plane.Grant(t, s.namespace, gateway, fixture.Authority("cranes", v1alpha1.VerbServe),
 		fixture.Rule("approvalrequests", "create", "get"), fixture.Rule("approvalrequests/status", "update"))
 	s.gateway = plane.Client(t, gateway)
-	s.ana, s.eli = plane.User(t, "ana-"+s.namespace), plane.User(t, "eli-"+s.namespace)
+	s.ana, s.ben, s.eli = plane.User(t, "ana-"+s.namespace), plane.User(t, "ben-"+s.namespace), plane.User(t, "eli-"+s.namespace)
 	see := []string{"get", "list", "watch"}
-	plane.Grant(t, s.namespace, s.ana, fixture.Authority("cranes", v1alpha1.VerbApprove, v1alpha1.VerbResolve),
-		fixture.Rule("approvalrequests", see...), fixture.Rule("approvalrequests/status", "patch"))
+	for cfg, verbs := range map[*rest.Config][]string{s.ana: {v1alpha1.VerbApprove, v1alpha1.VerbResolve}, s.ben: {v1alpha1.VerbApprove}} {
+		plane.Grant(t, s.namespace, cfg, fixture.Authority("cranes", verbs...), fixture.Rule("approvalrequests", see...),
+			fixture.Rule("approvalrequests/status", "patch"), fixture.Rule("governedservers", see...), fixture.Rule("toolpolicies", see...))
+	}
 	plane.Grant(t, s.namespace, s.eli, fixture.Rule("approvalrequests", see...), fixture.Rule("approvalrequests/status", "patch", "update"))
-	s.anaFile, s.eliFile = plane.Kubeconfig(t, s.ana), plane.Kubeconfig(t, s.eli)
+	s.anaFile, s.benFile, s.eliFile = plane.Kubeconfig(t, s.ana), plane.Kubeconfig(t, s.ben), plane.Kubeconfig(t, s.eli)
 	s.server = &v1alpha1.GovernedServer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "cranes"},
 		Spec:       v1alpha1.GovernedServerSpec{Endpoint: v1alpha1.Endpoint{URL: "https://cranes.example/mcp"}},
@@ -174,10 +180,12 @@ type output struct {
 var (
 	instant = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 	age     = regexp.MustCompile(`\d+s ago, expires in \d+m,`)
+	ago     = regexp.MustCompile(`\d+s ago`)
 )
 
 func (s *scene) stable(text string) string {
 	text = age.ReplaceAllString(instant.ReplaceAllString(text, "THEN"), "Ns ago, expires in Nm,")
+	text = ago.ReplaceAllString(text, "Ns ago")
 	return strings.ReplaceAll(text, s.namespace, "NAMESPACE")
 }
 
@@ -206,7 +214,7 @@ func (w *hookedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// pluginPath returns a PATH on which kubectl finds the plugin under its three names.
+// pluginPath returns a PATH on which kubectl finds the plugin under all its names.
 func pluginPath(t *testing.T) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -214,7 +222,7 @@ func pluginPath(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"kubectl-tidewaiter", "kubectl-approve", "kubectl-deny"} {
+	for _, name := range []string{"kubectl-tidewaiter", "kubectl-approve", "kubectl-deny", "kubectl_complete-tidewaiter", "kubectl_complete-approve"} {
 		if err := os.Symlink(binary, filepath.Join(directory, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -45,7 +45,7 @@ func run(t *testing.T, stdin string, args ...string) (stdout, stderr string, err
 	t.Helper()
 	streams, in, out, errOut := genericiooptions.NewTestIOStreams()
 	in.WriteString(stdin)
-	cmd := newProgram("kubectl-tidewaiter", streams, clock.RealClock{})
+	cmd := newProgram("kubectl-tidewaiter", &session{IOStreams: streams, clock: clock.RealClock{}})
 	cmd.SetArgs(append([]string{"classify"}, args...))
 	err = cmd.ExecuteContext(t.Context())
 	digests := regexp.MustCompile(`sha256:[0-9a-f]{64}`)

@@ -178,8 +178,8 @@ func (o *decideOptions) change(r *v1alpha1.ApprovalRequest) []patchOperation {
 // await looks on for a while whether an approval is used or taken back.
 func (o *decideOptions) await(ctx context.Context, approved *v1alpha1.ApprovalRequest) (*v1alpha1.ApprovalRequest, error) {
 	current := approved
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, o.wait, true, func(ctx context.Context) (bool, error) {
-		newer, err := o.get(ctx, approved.Name)
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, o.wait, true, func(context.Context) (bool, error) {
+		newer, err := o.get(ctx, approved.Name) // a look that has begun is finished
 		if err != nil {
 			return false, err
 		}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 )
@@ -16,20 +15,14 @@ import (
 // in, because most of it was written by an agent.
 type page struct {
 	colours bool
-
-	text  bytes.Buffer
-	table *tabwriter.Writer
+	text    bytes.Buffer
 }
 
-func newPage(colours bool) *page {
-	p := &page{colours: colours}
-	p.table = tabwriter.NewWriter(&p.text, 0, 0, 2, ' ', 0)
-	return p
-}
+func newPage(colours bool) *page { return &page{colours: colours} }
 
 // line adds a text under a name; without a name it goes on with the one before.
 func (p *page) line(name, format string, args ...any) {
-	fmt.Fprintf(p.table, "%s\t%s\n", name, glyph.Plain(fmt.Sprintf(format, args...)))
+	p.add(name, glyph.Plain(fmt.Sprintf(format, args...)))
 }
 
 // alert is a line that must not be missed.
@@ -38,12 +31,13 @@ func (p *page) alert(name, format string, args ...any) {
 	if p.colours {
 		text = "\x1b[1;31m" + text + "\x1b[0m"
 	}
-	fmt.Fprintf(p.table, "%s\t%s\n", name, text)
+	p.add(name, text)
 }
+
+func (p *page) add(name, text string) { fmt.Fprintf(&p.text, "%-14s %s\n", name, text) }
 
 // indented adds lines below what came before.
 func (p *page) indented(lines []string) {
-	p.table.Flush() //nolint:errcheck // it writes to memory
 	for _, line := range lines {
 		fmt.Fprintf(&p.text, "  %s\n", glyph.Plain(line))
 	}
@@ -51,9 +45,6 @@ func (p *page) indented(lines []string) {
 
 // print prints the page, and a blank line after it.
 func (p *page) print(out io.Writer) error {
-	if err := p.table.Flush(); err != nil {
-		return err
-	}
 	p.text.WriteByte('\n')
 	_, err := out.Write(p.text.Bytes())
 	return err

@@ -209,16 +209,19 @@ func (p *pendingRows) follow(ctx context.Context, version string, scope []client
 	for ctx.Err() == nil {
 		watched, err := p.client.Watch(ctx, &v1alpha1.ApprovalRequestList{},
 			append(slices.Clone(scope), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})...)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
 			return p.explain(err, "watch")
 		}
 		if err := p.drain(watched); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			break
-		}
 		list, err := p.list(ctx, scope)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

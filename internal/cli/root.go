@@ -91,7 +91,7 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	if plugin, ok := strings.CutPrefix(name, "kubectl_complete-"); ok {
 		program, rest = filepath.Join(directory, "kubectl-"+plugin), slices.Concat([]string{cobra.ShellCompRequestCmd}, rest)
 	}
-	cmd := newProgram(program, streams, clock.RealClock{})
+	cmd := newProgram(program, &session{IOStreams: streams, clock: clock.RealClock{}})
 	cmd.SetArgs(rest)
 	return execute(ctx, cmd, streams)
 }
@@ -123,8 +123,7 @@ func problems(err error) []error {
 	return []error{err}
 }
 
-func newProgram(path string, streams genericiooptions.IOStreams, clock clock.PassiveClock) *cobra.Command {
-	s := &session{IOStreams: streams, clock: clock}
+func newProgram(path string, s *session) *cobra.Command {
 	var cmd *cobra.Command
 	switch strings.TrimSuffix(filepath.Base(path), ".exe") {
 	case "kubectl-approve":
@@ -148,14 +147,14 @@ func newProgram(path string, streams genericiooptions.IOStreams, clock clock.Pas
 			newPromoteCommand(s),
 			newRevokeCommand(s),
 			newSetTierCommand(s),
-			newClassifyCommand(streams),
-			newVersionCommand(streams),
+			newClassifyCommand(s.IOStreams),
+			newVersionCommand(s.IOStreams),
 		)
 	}
 	s.addFlags(cmd.PersistentFlags())
-	cmd.SetIn(streams.In)
-	cmd.SetOut(streams.Out)
-	cmd.SetErr(streams.ErrOut)
+	cmd.SetIn(s.In)
+	cmd.SetOut(s.Out)
+	cmd.SetErr(s.ErrOut)
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return cmd

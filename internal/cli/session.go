@@ -87,8 +87,11 @@ func (d *dryRun) suffix() string {
 	return ""
 }
 
-// connect reads the kubeconfig and the flags. It asks the cluster nothing.
+// connect reads the kubeconfig and the flags, once. It asks the cluster nothing.
 func (s *session) connect() error {
+	if s.client != nil {
+		return nil
+	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides)
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
