@@ -221,22 +221,24 @@ func TestCase99RotationLosesNoCall(t *testing.T) {
 	t.Logf("%d calls through two webhooks each of two replicas, none failed; two authorities replaced", c.calls)
 
 	// Nobody who does not know the path gets an answer, and who does gets one.
-	path := replicas[0].path
+	replicas[0].mu.RLock()
+	path, leaf := replicas[0].path, replicas[0].certificate.Leaf
+	replicas[0].mu.RUnlock()
 	for _, tc := range []struct {
 		path string
 		want int
 	}{{"/" + path + "/replica0", http.StatusBadRequest}, {"/replica0", http.StatusNotFound}, {"/" + strings.Repeat("0", len(path)) + "/replica0", http.StatusNotFound}} {
-		if got := post(t, "https://"+addresses[0]+tc.path, replicas[0]); got != tc.want {
+		if got := post(t, "https://"+addresses[0]+tc.path, leaf); got != tc.want {
 			t.Errorf("%s gives %d, want %d", strings.ReplaceAll(tc.path, path, "SECRET"), got, tc.want)
 		}
 	}
 }
 
-// post sends no review to a webhook, trusting what the replica serves.
-func post(t *testing.T, url string, s *Serving) int {
+// post sends no review to a webhook, trusting the certificate that it serves.
+func post(t *testing.T, url string, leaf *x509.Certificate) int {
 	t.Helper()
 	roots := x509.NewCertPool()
-	roots.AddCert(s.certificate.Leaf)
+	roots.AddCert(leaf)
 	answer, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}).Post(url, "application/json", strings.NewReader("x"))
 	if err != nil {
 		t.Fatal(err)
