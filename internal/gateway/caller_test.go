@@ -304,6 +304,7 @@ func TestASessionBelongsToWhoOpenedIt(t *testing.T) {
 	if got := r.as("crane", open); got.header.Get(sessionHeader) != "s-1" {
 		t.Fatalf("not opened: HTTP %d %s", got.status, got.body)
 	}
+	r.as("winch", open) // the server gives another the same: it stays the first one's
 	use := func(who, session, method, body string) int {
 		return r.do(t.Context(), method, body, "Authorization", "Bearer "+who, sessionHeader, session).status
 	}
