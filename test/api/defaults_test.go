@@ -36,7 +36,7 @@ func TestDefaultsOfAServerAreReadBack(t *testing.T) {
 			"mode":           "Enforce",
 			"discovery":      map[string]any{"interval": "10m0s", "timeout": "30s"},
 			"classification": map[string]any{"trustReadOnlyHint": false, "minimumTier": "Read"},
-			"approvals":      map[string]any{"hold": "45s", "ttl": "1h0m0s", "maxPending": int64(20)},
+			"approvals":      approvals("45s"),
 			"autonomy":       map[string]any{"cleanApprovals": int64(3)},
 			"callTimeout":    "5m0s",
 		}
@@ -62,7 +62,7 @@ func TestDefaultsOfAServerAreReadBack(t *testing.T) {
 		},
 		"a hold of nothing is kept": {
 			spec: "  endpoint: {url: 'https://mcp.example.com'}\n  approvals: {hold: 0s}",
-			want: with(defaults(url), "approvals", map[string]any{"hold": "0s", "ttl": "1h0m0s", "maxPending": int64(20)}),
+			want: with(defaults(url), "approvals", approvals("0s")),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,6 +73,14 @@ func TestDefaultsOfAServerAreReadBack(t *testing.T) {
 				t.Errorf("spec read back (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// approvals returns what spec.approvals reads back as, with a hold.
+func approvals(hold string) map[string]any {
+	return map[string]any{
+		"hold": hold, "ttl": "1h0m0s", "maxPending": int64(20), "maxPerHour": int64(60), "allowServiceAccounts": false,
+		"required": map[string]any{"reversible": int64(1), "irreversible": int64(1)},
 	}
 }
 
