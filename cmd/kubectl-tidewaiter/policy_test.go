@@ -625,6 +625,18 @@ func TestWhatMayBeOldIsSaid(t *testing.T) {
 	}
 }
 
+func TestToolsOfAnEarlierEndpointCannotBeJudged(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t, func(s *v1alpha1.GovernedServer) { s.Status.EndpointDigest = fixture.Digest("6") })
+	for _, args := range [][]string{
+		{"promote", "billing", "refund_invoice"}, {"revoke", "billing", "refund_invoice"}, {"set-tier", "billing", "get_invoice", "Irreversible", "--reason", "r"},
+	} {
+		o.expect(t, result{Exit: 1, Stderr: "error: nothing was changed: billing was not listed yet at the endpoint that it has now; " +
+			"kubectl describe gsrv billing -n NAMESPACE says why\n"}, o.owner, append(args, "--policy", "billing")...)
+	}
+	o.expectNone(t)
+}
+
 // Many people set policy at once: nobody's entry is lost.
 func TestEntriesWrittenAtOnceAreAllKept(t *testing.T) {
 	t.Parallel()

@@ -210,6 +210,19 @@ func TestWhatEarnedItIsBoundedAndPlain(t *testing.T) {
 	})
 }
 
+func TestManyArgumentsAreCountedToTheLast(t *testing.T) {
+	t.Parallel()
+	members := map[string]string{}
+	for i := range 100 {
+		members[fmt.Sprintf("k%02d", i)] = "v"
+	}
+	server, tool := trusted()
+	e := earn(server, tool, []v1alpha1.ApprovalRequest{approvedCall(1, jsonObject(members))})
+	if len(e.arguments) != maxRanges || e.more != 100-maxRanges || e.arguments[0].path != "k00" {
+		t.Errorf("%d arguments from %v, and %d more", len(e.arguments), e.arguments[:1], e.more)
+	}
+}
+
 func jsonObject(members map[string]string) string {
 	var out bytes.Buffer
 	out.WriteString("{")

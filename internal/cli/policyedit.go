@@ -57,8 +57,9 @@ func editPolicy(stored *unstructured.Unstructured, key namedPolicy, server strin
 // namedPolicy is the policy that a person named.
 type namedPolicy struct{ namespace, name string }
 
+// targets and entries read what the schema promises to be there in that form.
 func (e *edited) targets() []string {
-	targets, _, _ := unstructured.NestedStringSlice(e.after.Object, "spec", "targets") //nolint:errcheck // the schema has it so
+	targets, _, _ := unstructured.NestedStringSlice(e.after.Object, "spec", "targets")
 	return targets
 }
 
@@ -67,7 +68,7 @@ func (e *edited) targets() []string {
 func (e *edited) alone() bool { return len(e.targets()) == 1 }
 
 func (e *edited) entries(list string) []map[string]any {
-	stored, _, _ := unstructured.NestedSlice(e.after.Object, "spec", list) //nolint:errcheck // the schema has it so
+	stored, _, _ := unstructured.NestedSlice(e.after.Object, "spec", list)
 	entries := make([]map[string]any, 0, len(stored)+1)
 	for _, one := range stored {
 		entry, _ := one.(map[string]any)
