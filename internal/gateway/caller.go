@@ -14,6 +14,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 )
@@ -38,7 +40,7 @@ func (g *Gateway) authenticate(r *http.Request, server *Server) (v1alpha1.Reques
 	audiences := make([]string, 0, 2+len(g.Audiences))
 	audiences = append(audiences, resource)
 	if len(g.Servers) == 1 {
-		audiences = append(audiences, g.Metadata.PublicURL+onlyPath)
+		audiences = append(audiences, g.Metadata.PublicURL+identity.ShortPath)
 	}
 	caller, err := g.Authenticate(r.Context(), r, append(audiences, g.Audiences...))
 	if err != nil {
@@ -66,13 +68,16 @@ func requesterOf(caller identity.Caller) (v1alpha1.Requester, error) {
 }
 
 // refuseCaller answers a request of which it is not known whose it is.
-func (g *Gateway) refuseCaller(w http.ResponseWriter, server *Server, err error) {
+func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, server *Server, err error) {
 	g.Metrics.refused(server.Key, "Unauthenticated")
 	if errors.Is(err, errName) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
-	identity.Challenge(w, g.Metadata.URL(server.Key), err)
+	if errors.Is(err, identity.ErrUnavailable) { // the caller is not told why
+		log.FromContext(r.Context()).Error(err, "caller not authenticated", "server", server.Key.String())
+	}
+	identity.Challenge(w, g.Metadata.URL(r.URL.Path), err)
 }
 
 // trusts refuses what a page in a browser could send: a Host that a name service was made to point here, or a foreign

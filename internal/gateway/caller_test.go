@@ -59,7 +59,7 @@ func TestNothingIsReadBeforeItIsKnownWhoCalls(t *testing.T) {
 			status    int
 			challenge string
 		}{
-			"no token":          {nil, http.StatusUnauthorized, `resource_metadata="` + publicURL + `/.well-known/oauth-protected-resource/finance/billing/mcp"`},
+			"no token":          {nil, http.StatusUnauthorized, `resource_metadata="` + publicURL + `/.well-known/oauth-protected-resource/mcp"`},
 			"a bad token":       {[]string{"Authorization", "Bearer expired"}, http.StatusUnauthorized, `error="invalid_token"`},
 			"a proxy's word":    {[]string{"X-User", "crane", "X-Forwarded-User", "crane", "Impersonate-User", "crane", "Remote-User", "crane", "Cookie", "token=crane"}, http.StatusUnauthorized, "Bearer"},
 			"nobody can tell":   {[]string{"Authorization", "Bearer down"}, http.StatusServiceUnavailable, ""},

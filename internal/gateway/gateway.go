@@ -88,7 +88,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	requester, err := g.authenticate(r, server)
 	if err != nil {
-		g.refuseCaller(w, server, err)
+		g.refuseCaller(w, r, server, err)
 		return
 	}
 	if refusal := wire.CheckHeaders(r.Header, r.Trailer); refusal != nil {
@@ -111,12 +111,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// onlyPath is where a gateway with a single server answers too.
-const onlyPath = "/mcp"
-
 // route finds the server of a path; a single server answers at /mcp too.
 func (g *Gateway) route(path string) *Server {
-	if path == onlyPath && len(g.Servers) == 1 {
+	if path == identity.ShortPath && len(g.Servers) == 1 {
 		for _, server := range g.Servers {
 			return server
 		}

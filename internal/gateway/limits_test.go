@@ -70,23 +70,29 @@ func TestPeopleAreAskedSoOftenAnHour(t *testing.T) {
 func TestARequestThatIsBeingOpenedCountsForTheHour(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.edit(func() { r.governed.Spec.Approvals.MaxPerHour = 1 })
+	r.authenticated()
+	r.edit(func() { r.governed.Spec.Approvals.MaxPerHour, r.governed.Spec.Approvals.MaxPending = 1, 1 })
 	opening, open := make(chan struct{}), make(chan struct{})
-	r.creates = func(_ *v1alpha1.ApprovalRequest, create func() error) error {
-		close(opening)
-		<-open
+	r.creates = func(o *v1alpha1.ApprovalRequest, create func() error) error {
+		if o.Spec.Requester.Username == "crane" {
+			close(opening)
+			<-open
+		}
 		return create() // the watch does not show it yet
 	}
-	first := r.later(t.Context(), toolCall("update_invoice", `{"n":1}`))
+	first := r.later(t.Context(), toolCall("update_invoice", `{"n":1}`), "Authorization", "Bearer crane")
 	<-opening
-	if got := r.post(toolCall("update_invoice", `{"n":2}`)); got.code() != "TooManyPerHour" {
+	if got := r.as("crane", toolCall("update_invoice", `{"n":2}`)); got.code() != "TooManyPerHour" {
 		t.Errorf("while the first is being opened: %s", got.body)
+	}
+	if got := r.as("winch", toolCall("update_invoice", `{"n":2}`)); got.code() != codePending {
+		t.Errorf("another caller: %s", got.body)
 	}
 	close(open)
 	if got := <-first; got.code() != codePending {
 		t.Errorf("the first: %s", got.body)
 	}
-	if got := r.post(toolCall("update_invoice", `{"n":3}`)); got.code() != "TooManyPerHour" {
+	if got := r.as("crane", toolCall("update_invoice", `{"n":3}`)); got.code() != "TooManyPerHour" {
 		t.Errorf("before the watch shows the first: %s", got.body)
 	}
 }

@@ -18,6 +18,9 @@ import (
 // MetadataPath is where RFC 9728 metadata is served; the path of a resource follows it.
 const MetadataPath = "/.well-known/oauth-protected-resource"
 
+// ShortPath is where a gateway with a single server answers too; clients that were given it take it for the resource.
+const ShortPath = "/mcp"
+
 // retryAfter is how long a client whose token could not be checked should wait, in seconds.
 const retryAfter = "5"
 
@@ -48,12 +51,13 @@ func (m *Metadata) Resource(server types.NamespacedName) string {
 	return m.PublicURL + resourcePath(server)
 }
 
-// URL returns the address of a server's metadata for Challenge, "" if there is none.
-func (m *Metadata) URL(server types.NamespacedName) string {
+// URL returns the address of the metadata for Challenge, "" if there is none. path is that of the resource as the client
+// knows it, since clients compare it with what the metadata say.
+func (m *Metadata) URL(path string) string {
 	if len(m.AuthorizationServers) == 0 {
 		return ""
 	}
-	return m.PublicURL + MetadataPath + resourcePath(server)
+	return m.PublicURL + MetadataPath + path
 }
 
 func resourcePath(server types.NamespacedName) string {
@@ -85,7 +89,7 @@ func (m *Metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 		return
 	}
-	server, ok := m.find(r.URL.Path)
+	server, resource, ok := m.find(strings.TrimPrefix(r.URL.Path, MetadataPath))
 	if !ok || len(m.AuthorizationServers) == 0 {
 		http.Error(w, "no metadata here; the path is "+MetadataPath+"/NAMESPACE/NAME/mcp, on a gateway with an OIDC issuer", http.StatusNotFound)
 		return
@@ -93,7 +97,7 @@ func (m *Metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "max-age=60")
 	err := json.NewEncoder(w).Encode(document{
-		Resource:               m.Resource(server),
+		Resource:               resource,
 		ResourceName:           server.String(),
 		AuthorizationServers:   m.AuthorizationServers,
 		BearerMethodsSupported: []string{"header"},
@@ -103,15 +107,21 @@ func (m *Metadata) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (m *Metadata) find(path string) (types.NamespacedName, bool) {
-	if path == MetadataPath && len(m.Servers) == 1 {
-		return m.Servers[0], true
+// find returns the server whose resource has a path, and the identifier of that resource.
+func (m *Metadata) find(path string) (server types.NamespacedName, resource string, ok bool) {
+	if len(m.Servers) == 1 {
+		switch server := m.Servers[0]; path {
+		case "":
+			return server, m.Resource(server), true
+		case ShortPath:
+			return server, m.PublicURL + ShortPath, true
+		}
 	}
-	i := slices.IndexFunc(m.Servers, func(server types.NamespacedName) bool { return path == MetadataPath+resourcePath(server) })
+	i := slices.IndexFunc(m.Servers, func(server types.NamespacedName) bool { return path == resourcePath(server) })
 	if i < 0 {
-		return types.NamespacedName{}, false
+		return types.NamespacedName{}, "", false
 	}
-	return m.Servers[i], true
+	return m.Servers[i], m.PublicURL + path, true
 }
 
 // Challenge answers a request that Authenticate refused: with 401 and where to get a token (RFC 6750, RFC 9728), or with

@@ -47,6 +47,8 @@ func TestMetadata(t *testing.T) {
 		"a server":                              {of: two, path: "/shop/billing/mcp", status: 200, want: billingDocument},
 		"another":                               {of: two, path: "/shop/stock/mcp", status: 200, want: strings.ReplaceAll(billingDocument, "billing", "stock")},
 		"the only one":                          {of: one, path: "", status: 200, want: billingDocument},
+		"the only one by its short address":     {of: one, path: "/mcp", status: 200, want: strings.Replace(billingDocument, "/shop/billing/mcp", "/mcp", 1)},
+		"a short address of two":                {of: two, path: "/mcp", status: 404},
 		"none of two":                           {of: two, path: "", status: 404},
 		"one that is not there":                 {of: two, path: "/shop/orders/mcp", status: 404},
 		"below one":                             {of: two, path: "/shop/billing/mcp/", status: 404},
@@ -64,10 +66,10 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("%s: got %d %s %v", name, w.Code, w.Body, w.Header())
 		}
 	}
-	if got := none.URL(billingServer); got != "" {
+	if got := none.URL("/shop/billing/mcp"); got != "" {
 		t.Errorf("where nobody logs in, the challenge names %s", got)
 	}
-	if got, want := two.URL(billingServer), "https://tidewaiter.example.com/.well-known/oauth-protected-resource/shop/billing/mcp"; got != want {
+	if got, want := two.URL("/shop/billing/mcp"), "https://tidewaiter.example.com/.well-known/oauth-protected-resource/shop/billing/mcp"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -143,7 +145,7 @@ func protected(t *testing.T, p *provider) (address string, calls <-chan string) 
 	mux.HandleFunc("/shop/billing/mcp", func(w http.ResponseWriter, r *http.Request) {
 		caller, err := a.Authenticate(r.Context(), r, []string{metadata.Resource(billingServer)})
 		if err != nil {
-			Challenge(w, metadata.URL(billingServer), err)
+			Challenge(w, metadata.URL(resourcePath(billingServer)), err)
 			return
 		}
 		inner.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller.Username)))
