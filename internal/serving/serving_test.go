@@ -17,9 +17,11 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
@@ -297,5 +299,28 @@ func TestAMissingConfigurationIsNamed(t *testing.T) {
 	w.round(t, 0)
 	if err := s.Ready(nil); err != nil {
 		t.Errorf("not ready with both: %v", err)
+	}
+}
+
+func TestAConfigurationIsWrittenOnlyAsItWasRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1, configurationsOf("votes.tidewaiter.dev")...)
+	var patches []error
+	w.replicas[0].Client = interceptor.NewClient(w.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if len(patches) == 0 { // somebody else is first
+				newer := o.DeepCopyObject().(client.Object)
+				w.get(t, newer)
+				newer.SetAnnotations(map[string]string{"changed": "meanwhile"})
+				w.update(t, newer)
+			}
+			err := c.Patch(ctx, o, p, opts...)
+			patches = append(patches, err)
+			return err
+		},
+	})
+	w.round(t, 0)
+	if len(patches) != 3 || !apierrors.IsConflict(patches[0]) || patches[1] != nil || patches[2] != nil {
+		t.Errorf("patches: %v, want a conflict and one for each configuration", patches)
 	}
 }
