@@ -95,7 +95,7 @@ func TestPendingFollowsWhatComes(t *testing.T) {
 	go func() {
 		streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: writer, ErrOut: writer}
 		done <- cli.Run(ctx, []string{"kubectl-tidewaiter", "pending", "-w", "--kubeconfig", s.anaFile, "-n", s.namespace}, streams)
-		writer.Close() //nolint:errcheck // it always succeeds
+		writer.Close()
 	}()
 	lines := make(chan string)
 	go func() {

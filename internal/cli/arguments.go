@@ -64,6 +64,7 @@ func valueLines(dst []string, before string, v strictjson.Value, behind string) 
 			dst = valueLines(dst, indent+"  ", element, comma)
 		}
 		return append(dst, indent+"]"+behind)
+	default:
 	}
 	return append(dst, before+literal(v)+behind+rounding(v))
 }
@@ -122,6 +123,7 @@ func appendLeaves(dst []leaf, path string, v strictjson.Value) []leaf {
 			dst = appendLeaves(dst, path+"/"+strconv.Itoa(i), element)
 			i++
 		}
+	default:
 	}
 	if len(dst) == before {
 		dst = append(dst, leaf{path: path, text: literal(v) + rounding(v)})

@@ -210,7 +210,7 @@ func (p *pendingRows) follow(ctx context.Context, version string, scope []client
 		watched, err := p.client.Watch(ctx, &v1alpha1.ApprovalRequestList{},
 			append(slices.Clone(scope), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})...)
 		if ctx.Err() != nil {
-			return nil
+			break
 		}
 		if err != nil {
 			return p.explain(err, "watch")
@@ -220,7 +220,7 @@ func (p *pendingRows) follow(ctx context.Context, version string, scope []client
 		}
 		list, err := p.list(ctx, scope)
 		if ctx.Err() != nil {
-			return nil
+			break
 		}
 		if err != nil {
 			return err
@@ -232,7 +232,7 @@ func (p *pendingRows) follow(ctx context.Context, version string, scope []client
 		}
 		version = list.ResourceVersion
 	}
-	return nil
+	return nil //nolint:nilerr // who ends the context has seen enough
 }
 
 // drain prints the events of one watch.

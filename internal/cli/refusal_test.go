@@ -80,6 +80,29 @@ func TestWhereTheOperatorDoesNotAnswerNothingIsChanged(t *testing.T) {
 	}
 }
 
+// A write that the webhook did not see is no vote, whatever the API server answers.
+func TestWithoutAVoteNothingIsPromised(t *testing.T) {
+	t.Parallel()
+	for verb, tc := range map[string]struct {
+		phase v1alpha1.Phase
+		args  []string
+		want  string
+	}{
+		"approve": {v1alpha1.PhasePending, []string{"approve", "cranes-0123-1"}, "cranes-0123-1 was written, and no vote was counted"},
+		"deny":    {v1alpha1.PhasePending, []string{"deny", "cranes-0123-1"}, "cranes-0123-1 is Pending until"},
+		"resolve": {v1alpha1.PhaseAmbiguous, []string{"resolve", "cranes-0123-1", "--committed", "--reason", "seen"}, "cranes-0123-1 was written, and nothing came of it"},
+	} {
+		s, patches := newSession(t, newRequest(func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = tc.phase }), func(int, client.WithWatch) error { return nil })
+		var out, errOut bytes.Buffer
+		s.Out, s.ErrOut = &out, &errOut
+		cmd := newProgram("kubectl-tidewaiter", s)
+		cmd.SetArgs(tc.args)
+		if code := execute(t.Context(), cmd, s.IOStreams); code != 1 || !strings.Contains(errOut.String(), tc.want) || len(*patches) != 1 {
+			t.Errorf("%s: exit %d after %d patches, %q; want 1 and %q", verb, code, len(*patches), errOut.String(), tc.want)
+		}
+	}
+}
+
 func TestNamesOfRequestsAreTakenAsTheyArePrinted(t *testing.T) {
 	t.Parallel()
 	got, err := requestNames([]string{"a-1", "areq/b-1", "approvalrequest.tidewaiter.dev/c-1", "areq/a-1"})

@@ -115,9 +115,9 @@ func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.I
 	return code
 }
 
-// problems returns the errors of a verb that was to do several things.
+// problems returns the errors of a verb that was to do several things: the outermost list, and no other.
 func problems(err error) []error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only the outermost is a list of problems
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		return several.Unwrap()
 	}
 	return []error{err}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -64,13 +65,11 @@ type dryRun struct {
 
 // Set reads the value.
 func (d *dryRun) Set(value string) error {
-	for _, allowed := range d.allowed {
-		if value == allowed {
-			d.value = value
-			return nil
-		}
+	if !slices.Contains(d.allowed, value) {
+		return fmt.Errorf("it is one of %s", strings.Join(d.allowed, ", "))
 	}
-	return fmt.Errorf("it is one of %s", strings.Join(d.allowed, ", "))
+	d.value = value
+	return nil
 }
 
 // String returns the value.

@@ -192,10 +192,7 @@ func (o *whoamiOptions) printAnswers(answers []authorizationv1.SelfSubjectAccess
 	if o.everywhere {
 		columns = []string{"Namespace", "Server"}
 	}
-	columns = append(columns, "Vote")
-	for _, verb := range authorityVerbs {
-		columns = append(columns, verb)
-	}
+	columns = append(append(columns, "Vote"), authorityVerbs...)
 	votes := map[string]bool{}
 	var rows [][]string
 	for _, answer := range answers {

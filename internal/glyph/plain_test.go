@@ -29,6 +29,7 @@ func TestPlainShowsWhatIsThere(t *testing.T) {
 		"a text that is turned round":          {"a\u202egnp.exe\u2066", `a\u202egnp.exe\u2066`},
 		"what nobody sees":                     {"pay\u200b \u00a0\ufeff\u00ad\u2060", `pay\u200b \u00a0\ufeff\u00ad\u2060`},
 		"letters from right to left":           {"10 שלום 20", `10 \u05e9\u05dc\u05d5\u05dd 20`},
+		"signs from right to left":             {"1\u05be2\u061f3", `1\u05be2\u061f3`},
 		"a Cyrillic letter in a Latin word":    {"p\u0430yroll", `p\u0430yroll`},
 		"a Latin letter in a Cyrillic word":    {"\u0443даліть a\u0443", `удаліть a\u0443`},
 		"a Greek letter in a Latin word":       {"g\u03bfogle.com", `g\u03bfogle.com`},
