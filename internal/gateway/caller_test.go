@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -260,6 +261,32 @@ func TestWhoTheRequesterActsForDoesNotApprove(t *testing.T) {
 		t.Errorf("got %s", got.body)
 	}
 	r.nothingSent()
+}
+
+func TestNobodysRequestEndsByAnothersCall(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*rig){
+		"the tool changed": func(r *rig) { r.redescribe(); r.edit(r.accept); r.clock.Step(2 * time.Second) },
+		"the tool is gone": func(r *rig) { r.edit(func() { r.governed.Status.Tools = nil }) },
+	} {
+		r := newRig(t)
+		r.authenticated()
+		body := toolCall("update_invoice", `{"n":1}`)
+		callers := []string{"crane", "crane for carol", "winch"}
+		for _, who := range callers {
+			r.as(who, body)
+		}
+		change(r)
+		r.as("crane", body)
+		for _, request := range r.requests() {
+			own := snapshot.CallerOf(request.Spec.Requester) == snapshot.Caller{Username: "crane"}
+			before := request.CreationTimestamp.Time.Equal(noon)
+			if cancelled := request.CurrentPhase() == v1alpha1.PhaseCancelled; cancelled != (own && before) {
+				t.Errorf("%s: the request of %+v is %s", name, request.Spec.Requester, request.CurrentPhase())
+			}
+		}
+		r.nothingSent()
+	}
 }
 
 func TestARequesterIsKeptAsARequestCanHoldIt(t *testing.T) {
