@@ -207,11 +207,24 @@ func (v *Votes) validate(ctx context.Context, req admission.Request) admission.R
 	if no := verify(w, keys, at); no != nil {
 		return v.refuse(ctx, w, no)
 	}
-	if given, ok := w.added(); ok && !w.dryRun {
-		log.FromContext(ctx).Info("vote given", "server", w.stored.Spec.ServerRef.Name, "decision", given.Decision)
-		v.Metrics.given(w.stored, given, w.phaseChanged())
+	if !w.dryRun {
+		v.note(ctx, w)
 	}
 	return admission.Allowed("")
+}
+
+// note counts and logs what is about to be stored.
+func (v *Votes) note(ctx context.Context, w write) {
+	logger := log.FromContext(ctx).WithValues("server", w.stored.Spec.ServerRef.Name)
+	if given, ok := w.added(); ok {
+		logger.Info("vote given", "decision", given.Decision)
+		v.Metrics.given(w.stored, given, w.phaseChanged())
+		return
+	}
+	if r := w.sent.Status.Resolution; r != nil {
+		logger.Info("request resolved", "decision", r.Outcome)
+		v.Metrics.resolved(w.stored, r.Outcome)
+	}
 }
 
 // hint tells a person who writes status without the subresource that the API server drops it; it refuses nothing.
