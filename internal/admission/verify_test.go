@@ -52,6 +52,12 @@ func TestTheCheckTakesOnlyWhatWasDecided(t *testing.T) {
 			t.Errorf("%s: taken", name)
 		}
 	}
+	// Users with certificates have no uid: the name alone tells them apart.
+	namesake := reviewOf(t, "eve", p.live, honest)
+	namesake.UserInfo.UID = honest.Status.Votes[1].UID
+	if answer := p.hooks.validate(t.Context(), namesake); answer.Allowed {
+		t.Error("somebody else with the same uid writes it: taken")
+	}
 }
 
 func TestTheCheckTakesOnlyTheWritersResolution(t *testing.T) {
