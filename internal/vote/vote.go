@@ -186,10 +186,8 @@ func (keys Keys) Count(r *v1alpha1.ApprovalRequest) Tally {
 func (t *Tally) add(v v1alpha1.Vote) {
 	switch v.Decision {
 	case v1alpha1.DecisionApproved:
-		for _, name := range t.Approvals {
-			if name == v.Username {
-				return
-			}
+		if slices.Contains(t.Approvals, v.Username) {
+			return
 		}
 		t.Approvals, t.KeyIDs = append(t.Approvals, v.Username), append(t.KeyIDs, v.KeyID)
 	case v1alpha1.DecisionDismissed:
