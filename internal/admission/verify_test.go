@@ -58,6 +58,15 @@ func TestTheCheckTakesOnlyWhatWasDecided(t *testing.T) {
 	if answer := p.hooks.validate(t.Context(), namesake); answer.Allowed {
 		t.Error("somebody else with the same uid writes it: taken")
 	}
+	final := honest.DeepCopy()
+	final.Status.Votes[1].UID = "x"
+	var err error
+	if final.Status.Votes[1], err = key.Sign(p.live, final.Status.Votes[1]); err != nil {
+		t.Fatal(err)
+	}
+	if answer := p.check(t, "ben", final); answer.Allowed {
+		t.Error("a vote of the writer's name and another uid, well signed: taken")
+	}
 }
 
 func TestTheCheckTakesOnlyTheWritersResolution(t *testing.T) {
