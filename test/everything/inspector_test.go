@@ -31,7 +31,8 @@ func (s *stage) inspect(t *testing.T, url, method string, args ...string) reply 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := command(ctx, "node", append([]string{filepath.Join(s.packages, "node_modules", ".bin", "mcp-inspector"), "--cli", url,
-		"--transport", "http", "--format", "json", "--quiet", "--connect-timeout", "60000", "--method", method}, args...)...)
+		"--transport", "http", "--format", "json", "--quiet", "--connect-timeout", "60000", "--method", method,
+		"--header", "Authorization: Bearer " + s.token}, args...)...) // the server itself takes no notice of it
 	// It keeps a catalogue of servers in the user's home.
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 	var stdout, stderr bytes.Buffer

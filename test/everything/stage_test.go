@@ -21,11 +21,14 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/vote"
 )
 
 const manifest = `apiVersion: tidewaiter.dev/v1alpha1
@@ -34,6 +37,7 @@ metadata: {name: everything}
 spec:
   endpoint: {url: URL}
   approvals: {hold: 0s}
+  gateway: {serviceAccountName: gateway-everything}
 `
 
 // stage is a control plane, the real server, the manager and the gateway, each a program of its own.
@@ -45,6 +49,8 @@ type stage struct {
 	passed   *counter
 	// direct is where the server is, gateway where agents are sent.
 	direct, gateway, receipts string
+	// token is the agent's, for the gateway.
+	token string
 }
 
 // newStage starts everything and registers the server as the approver.
@@ -66,8 +72,13 @@ func newStage(t *testing.T) *stage {
 	s.serve(t)
 
 	allow := []string{"--allow-address", "127.0.0.0/8"}
+	webhook := freeAddresses(t, 2)
+	if err := plane.InstallWebhooks(t.Context(), "https://"+webhook[0], nil); err != nil {
+		t.Fatal(err)
+	}
 	start(t, syscall.SIGTERM, nil, filepath.Join(s.bin, "manager"), append(allow, "--kubeconfig", plane.Kubeconfig(t, plane.Manager(t)),
-		"--metrics-bind-address", "0", "--health-probe-bind-address", "0")...)
+		"--metrics-bind-address", "0", "--webhook-bind-address", webhook[0], "--health-probe-bind-address", webhook[1])...).
+		awaitHTTP(t, "http://"+webhook[1]+"/readyz", http.StatusOK)
 	s.cast(t)
 	if out, exit := s.kubectl(t, strings.Replace(manifest, "URL", s.passed.url, 1), "apply", "-f", "-"); exit != 0 {
 		t.Fatalf("register the server: %s", out)
@@ -75,15 +86,23 @@ func newStage(t *testing.T) *stage {
 
 	addresses := freeAddresses(t, 2)
 	s.gateway = "http://" + addresses[0] + "/mcp"
-	account := plane.ServiceAccount(t, s.namespace, "gateway-everything")
-	plane.Grant(t, s.namespace, account, fixture.Authority("everything", v1alpha1.VerbServe),
-		fixture.Rule("governedservers", "get", "list", "watch"), fixture.Rule("toolpolicies", "get", "list", "watch"),
-		fixture.Rule("approvalrequests", "get", "list", "watch", "create"), fixture.Rule("approvalrequests/status", "update", "patch"))
+	account := plane.ServiceAccount(t, s.namespace, "gateway-everything") // the manager gives it its rights
+	s.token = plane.ServiceAccount(t, s.namespace, "agent", s.gateway).BearerToken
 	start(t, syscall.SIGTERM, nil, filepath.Join(s.bin, "gateway"), append(allow, "--kubeconfig", plane.Kubeconfig(t, account),
-		"--server", s.namespace+"/everything", "--name", "gateway-test", "--receipts", s.receipts,
+		"--server", s.namespace+"/everything", "--name", "gateway-test", "--receipts", s.receipts, "--voting-root-key", s.votingRoot(t),
 		"--listen", addresses[0], "--ops-listen", addresses[1])...).
 		awaitHTTP(t, "http://"+addresses[1]+"/readyz", http.StatusOK)
 	return s
+}
+
+// votingRoot reads the public half of the root key, as whoever starts a gateway does.
+func (s *stage) votingRoot(t *testing.T) string {
+	t.Helper()
+	published := &corev1.ConfigMap{}
+	eventually(t, "the voting keys are published", func() error {
+		return s.plane.Client(t, s.plane.Admin).Get(t.Context(), client.ObjectKey{Namespace: fixture.SystemNamespace, Name: v1alpha1.VotingKeys}, published)
+	})
+	return published.Data[vote.RootEntry]
 }
 
 // serve starts the real server, and in front of it a counter of the calls that reach it.
