@@ -131,7 +131,7 @@ func TestAConfigurationIsReadFromItsFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	deliver(t, newSender(receivers[0], loopback, c, m), c)
-	if posts := e.got(); len(posts) != 1 || Verify([]byte(secret), posts[0].header.Get(SignatureHeader), note.body, opened, 0) != nil {
+	if posts := e.got(); len(posts) != 1 || !verified([]byte(secret), posts[0].header.Get(signatureHeader), note.body, opened) {
 		t.Errorf("posts are %v", posts)
 	}
 	if err := os.Remove(filepath.Join(folder, "chat")); err != nil {

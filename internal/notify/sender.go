@@ -137,8 +137,8 @@ func (s *sender) post(ctx context.Context, n notification) answer {
 	now := s.clock.Now()
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "tidewaiter")
-	request.Header.Set(DeliveryHeader, n.id)
-	request.Header.Set(SignatureHeader, Sign(s.receiver.Secrets, n.body, now))
+	request.Header.Set(deliveryHeader, n.id)
+	request.Header.Set(signatureHeader, sign(s.receiver.Secrets, n.body, now))
 	response, err := s.client.Do(request)
 	if err != nil {
 		return answer{outcome: failed, again: !errors.Is(err, netguard.ErrForbidden), err: withoutURL(err)}
