@@ -48,6 +48,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
 	"github.com/tidewaiter/tidewaiter/internal/gateway"
+	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
@@ -376,7 +377,7 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 	}
 	d.keyring = &gateway.Keyring{Cache: keys, Client: live, Namespace: fixture.SystemNamespace, Roots: []ed25519.PublicKey{w.site.root}, Clock: parts.clock, Metrics: metrics}
 	g := &gateway.Gateway{
-		Servers: servers, Requester: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"}, Votes: d.keyring.Count,
+		Servers: servers, Everybody: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"}, Metadata: &identity.Metadata{PublicURL: "http://localhost"}, Votes: d.keyring.Count,
 		Approvals: &approval.Store{Client: live, Clock: parts.clock, Gateway: name, NewClaim: uuid.NewString},
 		Receipts:  d.receipts, Clock: parts.clock, NewID: uuid.NewString, Loopback: true,
 		Metrics: metrics, MaxStaleness: 5 * time.Minute,
