@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,6 +27,8 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 	must(t, c.owner.Create(ctx, policy.DeepCopy()))
 	request := c.request(t, pending)
 	governor := person(t, c.namespace, "governor", fixture.Authority("billing", "govern"))
+	approvers := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "approve-billing"}}
+	must(t, admin(t).Create(ctx, approvers.DeepCopy()))
 	dry := client.DryRunAll
 
 	attacks := map[string]func(context.Context) error{
@@ -42,6 +45,7 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 		requestsStatusPolicy: func(ctx context.Context) error {
 			return c.editor.Status().Patch(ctx, request.DeepCopy(), merge(`{"status":`+cancel+`}`), dry)
 		},
+		gatewayRightsPolicy: func(ctx context.Context) error { return c.manager.Delete(ctx, approvers.DeepCopy(), dry) },
 	}
 	shipped := &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
 	must(t, admin(t).List(ctx, shipped))

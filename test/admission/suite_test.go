@@ -46,6 +46,7 @@ const (
 	promotionsPolicy     = "tidewaiter-promotions"
 	requestsPolicy       = "tidewaiter-requests"
 	requestsStatusPolicy = "tidewaiter-requests-status"
+	gatewayRightsPolicy  = "tidewaiter-gateway-rights"
 )
 
 // actor is somebody with rights in one namespace.
