@@ -103,7 +103,7 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 	p.watcher = &gateway.Watcher{Cache: watched, Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Allow: flags.allow, Metrics: metrics}
 	p.door = &door{votes: votes, gateway: &gateway.Gateway{
 		Servers: flags.servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
-		Requester: v1alpha1.Requester{Username: o.requester}, Loopback: loopback,
+		Everybody: v1alpha1.Requester{Username: o.requester}, Loopback: loopback,
 		Metadata: metadata, Audiences: o.audiences, Origins: o.origins,
 		Approvals: &approval.Store{Client: p.live, Clock: clock.RealClock{}, Gateway: o.name, NewClaim: uuid.NewString},
 		Votes:     votes.Count, Metrics: metrics, Stopping: ctx, MaxStaleness: o.maxStaleness,

@@ -26,8 +26,7 @@ import (
 // call is one tools/call on its way through the gateway.
 type call struct {
 	*Gateway
-	// Requester is whose call it is. It stands before that of the Gateway, which may be nobody.
-	Requester v1alpha1.Requester
+	requester v1alpha1.Requester // whose call it is
 	server    *Server
 	message   wire.Message
 	request   *http.Request
@@ -107,7 +106,7 @@ func (c *call) passRead(ctx context.Context, j judged) {
 	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
 	ctx, cancel := context.WithTimeout(ctx, j.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
-	resp, _, err := c.server.send(ctx, outbound{request: c.request, caller: snapshot.CallerOf(c.Requester), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
+	resp, _, err := c.server.send(ctx, outbound{request: c.request, caller: snapshot.CallerOf(c.requester), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
 	if err != nil {
 		c.reply.refuse(upstreamRefusal(err))
 		return
@@ -129,7 +128,7 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 	spec := v1alpha1.ApprovalRequestSpec{
 		ServerRef: serverRef(j.snap), EndpointDigest: j.snap.EndpointDigest, Tool: d.Tool.Name, ToolDigest: digest,
 		Arguments: shown.Text, ArgumentsSize: int64(shown.Size), ActionHash: meant.hash, BlastRadius: meant.radius,
-		Requester: c.Requester, Tier: d.Tier, GatedBy: d.GatedBy,
+		Requester: c.requester, Tier: d.Tier, GatedBy: d.GatedBy,
 		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, PolicyRevision: d.Revision,
 		TTLSeconds: int32(j.snap.Server.Spec.Approvals.TTL.Seconds()),
 	}
@@ -164,7 +163,7 @@ func (c *call) mean(of meaningOf, inputSchema []byte) (meaning, error) {
 	}
 	hash, err := action.Hash(action.Input{
 		ServerUID: of.serverUID, EndpointDigest: of.endpointDigest, Tool: c.message.Call.Name, ToolDigest: of.toolDigest,
-		Params: c.message.Params, Requester: c.Requester.Username, ActsFor: c.Requester.ActsFor,
+		Params: c.message.Params, Requester: c.requester.Username, ActsFor: c.requester.ActsFor,
 	})
 	if err != nil {
 		return meaning{}, fmt.Errorf("hash the action: %w", err)
@@ -183,7 +182,7 @@ func (c *call) receipt(j judged, kind receipt.Kind) receipt.Receipt {
 	r := receipt.Receipt{
 		Kind: kind, CallID: c.id, Namespace: c.server.Key.Namespace, Server: c.server.Key.Name,
 		Tool: c.message.Call.Name, Tier: string(d.Tier), Verdict: receipt.Verdict(d.Effect.String()),
-		Code: string(d.Reason), Reason: d.Why, GatedBy: d.GatedBy, Requester: c.Requester.Username, ActsFor: c.Requester.ActsFor,
+		Code: string(d.Reason), Reason: d.Why, GatedBy: d.GatedBy, Requester: c.requester.Username, ActsFor: c.requester.ActsFor,
 		ArgumentsSize: int64(len(c.message.Call.Arguments)), PolicyRevision: d.Revision,
 	}
 	if j.snap != nil {
@@ -219,7 +218,7 @@ func (c *call) refuse(j judged, request *v1alpha1.ApprovalRequest, n notice) {
 
 // refuseMalformed refuses a call by a protocol error, and records that.
 func (c *call) refuseMalformed(j judged, code string, refusal *wire.Refusal) {
-	c.Metrics.refused(c.server.Key, "Malformed")
+	c.Metrics.refused(c.server.Key, codeMalformed)
 	r := c.receipt(j, receipt.KindDecision)
 	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, code, refusal.Message
 	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {

@@ -5,13 +5,14 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 	"unicode/utf8"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -20,21 +21,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 )
 
-// What an ApprovalRequest can hold of a requester, in characters and in groups.
+// What an ApprovalRequest can hold of the groups and the pod of a requester, in characters and in groups.
 const (
-	maxName   = 256
+	maxGroup  = 256
 	maxPod    = 253
 	maxGroups = 64
 )
 
-// errName: nobody could be asked about a call in that name.
-var errName = fmt.Errorf("the name of a caller, and of the user it acts for, has from 1 to %d characters", maxName)
-
 // authenticate tells whose request it is. Without a requester that all calls count for, a token has to say so; headers
 // like X-User never do.
 func (g *Gateway) authenticate(r *http.Request, server *Server) (v1alpha1.Requester, error) {
-	if g.Requester.Username != "" && g.Loopback {
-		return g.Requester, nil
+	if g.Everybody.Username != "" && g.Loopback {
+		return g.Everybody, nil
 	}
 	resource := g.Metadata.Resource(server.Key)
 	audiences := make([]string, 0, 2+len(g.Audiences))
@@ -46,17 +44,14 @@ func (g *Gateway) authenticate(r *http.Request, server *Server) (v1alpha1.Reques
 	if err != nil {
 		return v1alpha1.Requester{}, err
 	}
-	return requesterOf(caller)
+	return requesterOf(caller), nil
 }
 
-// requesterOf returns a caller as an ApprovalRequest can hold it. Who calls is never shortened; what is there for the
-// record is left out where it is too long.
-func requesterOf(caller identity.Caller) (v1alpha1.Requester, error) {
-	if caller.Username == "" || utf8.RuneCountInString(caller.Username) > maxName || utf8.RuneCountInString(caller.ActsFor) > maxName {
-		return v1alpha1.Requester{}, errName
-	}
+// requesterOf returns a caller as an ApprovalRequest can hold it. Who calls is never shortened: a Caller has no name of
+// more bytes than a request takes characters. What is there for the record is left out where it is too long.
+func requesterOf(caller identity.Caller) v1alpha1.Requester {
 	requester := v1alpha1.Requester{Username: caller.Username, ActsFor: caller.ActsFor, Groups: caller.Groups, Pod: caller.Pod}
-	tooLong := func(group string) bool { return utf8.RuneCountInString(group) > maxName }
+	tooLong := func(group string) bool { return utf8.RuneCountInString(group) > maxGroup }
 	if slices.ContainsFunc(requester.Groups, tooLong) {
 		requester.Groups = slices.DeleteFunc(slices.Clone(requester.Groups), tooLong)
 	}
@@ -64,20 +59,36 @@ func requesterOf(caller identity.Caller) (v1alpha1.Requester, error) {
 	if len(requester.Pod) > maxPod {
 		requester.Pod = ""
 	}
-	return requester, nil
+	return requester
 }
 
 // refuseCaller answers a request of which it is not known whose it is.
 func (g *Gateway) refuseCaller(w http.ResponseWriter, r *http.Request, server *Server, err error) {
 	g.Metrics.refused(server.Key, "Unauthenticated")
-	if errors.Is(err, errName) {
-		http.Error(w, err.Error(), http.StatusForbidden)
-		return
-	}
-	if errors.Is(err, identity.ErrUnavailable) { // the caller is not told why
+	if errors.Is(err, identity.ErrUnavailable) && g.unavailable.due(g.Clock.Now()) { // the caller is not told why
 		log.FromContext(r.Context()).Error(err, "caller not authenticated", "server", server.Key.String())
 	}
 	identity.Challenge(w, g.Metadata.URL(r.URL.Path), err)
+}
+
+// sayEvery is the least time between two lines of the log that anybody's requests can cause.
+const sayEvery = time.Minute
+
+// seldom keeps requests from filling the log; its zero value is ready for use.
+type seldom struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// due tells whether something may be said again, and takes it as said.
+func (s *seldom) due(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.last.IsZero() && now.Sub(s.last) < sayEvery {
+		return false
+	}
+	s.last = now
+	return true
 }
 
 // trusts refuses what a page in a browser could send: a Host that a name service was made to point here, or a foreign
@@ -99,7 +110,7 @@ func (g *Gateway) trusts(r *http.Request) bool {
 	if err != nil {
 		return false
 	}
-	if g.Metadata != nil && sameOrigin(origins[0], g.Metadata.PublicURL) {
+	if sameOrigin(origins[0], g.Metadata.PublicURL) {
 		return true
 	}
 	return g.Loopback && isLoopback(origin.Host) && isLoopback(r.Host)
@@ -107,9 +118,6 @@ func (g *Gateway) trusts(r *http.Request) bool {
 
 // isPublic tells whether a Host header names the address that agents reach the gateway at.
 func (g *Gateway) isPublic(host string) bool {
-	if g.Metadata == nil {
-		return false
-	}
 	scheme, _, _ := strings.Cut(g.Metadata.PublicURL, "://")
 	return sameOrigin(scheme+"://"+host, g.Metadata.PublicURL)
 }

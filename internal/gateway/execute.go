@@ -66,7 +66,7 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 	ctx, cancel := g.detached(g.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
 	resp, sent, err := g.server.send(ctx, outbound{
-		request: g.request, caller: snapshot.CallerOf(g.Requester), body: g.message.Raw, headers: mcpHeaders, endpoint: g.want.EndpointDigest, effect: true})
+		request: g.request, caller: snapshot.CallerOf(g.requester), body: g.message.Raw, headers: mcpHeaders, endpoint: g.want.EndpointDigest, effect: true})
 	switch {
 	case err == nil:
 		e.relay(resp)

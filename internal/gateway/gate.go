@@ -198,7 +198,7 @@ func (g *gated) wait(changed <-chan struct{}) bool {
 
 // ask opens a request for the call, unless a limit is against it.
 func (g *gated) ask(attempt int32) (done bool) {
-	release, refusal := g.server.reserve(snapshot.CallerOf(g.Requester), g.want.Tool)
+	release, refusal := g.server.reserve(snapshot.CallerOf(g.requester), g.want.Tool)
 	if refusal != nil {
 		g.refuse(g.judged, nil, *refusal)
 		return true
@@ -223,7 +223,7 @@ func (g *gated) ask(attempt int32) (done bool) {
 // cancelOutdated ends open requests of this requester for the tool as it was before.
 func (g *gated) cancelOutdated(ctx context.Context) {
 	for _, r := range g.snap.OfTool(g.want.Tool) {
-		if snapshot.CallerOf(r.Spec.Requester) != snapshot.CallerOf(g.Requester) || !approval.Outdated(r, g.want) {
+		if snapshot.CallerOf(r.Spec.Requester) != snapshot.CallerOf(g.requester) || !approval.Outdated(r, g.want) {
 			continue
 		}
 		if err := g.Approvals.Cancel(ctx, r, v1alpha1.CancelToolChanged); err == nil && r.Spec.Arguments == g.want.Arguments {
@@ -245,7 +245,7 @@ func (c *call) withdraw(ctx context.Context, j judged, known *v1alpha1.ApprovalR
 	if same := j.snap.OfTool(c.message.Call.Name); len(same) > 0 {
 		shown, err := action.Mask(c.message.Call.Arguments)
 		open = append(open, slices.DeleteFunc(slices.Clone(same), func(r *v1alpha1.ApprovalRequest) bool {
-			return err != nil || r.Spec.Arguments != shown.Text || snapshot.CallerOf(r.Spec.Requester) != snapshot.CallerOf(c.Requester)
+			return err != nil || r.Spec.Arguments != shown.Text || snapshot.CallerOf(r.Spec.Requester) != snapshot.CallerOf(c.requester)
 		})...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)

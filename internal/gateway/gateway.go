@@ -41,10 +41,10 @@ type Gateway struct {
 	Servers map[types.NamespacedName]*Server
 	// Authenticate tells who sends a request, by a token for one of audiences: Authenticate of an identity.Authenticator.
 	Authenticate func(ctx context.Context, r *http.Request, audiences []string) (identity.Caller, error)
-	// Requester is who every call counts for, without a token; it counts on a loopback listener only. Without a username
+	// Everybody is who every call counts for, without a token; it counts on a loopback listener only. Without a username
 	// every request is authenticated.
-	Requester v1alpha1.Requester
-	// Metadata names the resources that tokens are for, and tells clients where to get one. Nil only with a Requester.
+	Everybody v1alpha1.Requester
+	// Metadata names the resources that tokens are for, and tells clients where to get one.
 	Metadata *identity.Metadata
 	// Audiences are what a token may be for besides the resource of its server.
 	Audiences []string
@@ -69,11 +69,13 @@ type Gateway struct {
 	Stopping context.Context
 	// MaxStaleness is how old the last proof of the watch may be for anything.
 	MaxStaleness time.Duration
+
+	unavailable seldom // the log that callers cannot be authenticated
 }
 
 // ServeHTTP relays one request of an agent, or answers it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if g.Metadata != nil && (r.URL.Path == identity.MetadataPath || strings.HasPrefix(r.URL.Path, identity.MetadataPath+"/")) {
+	if r.URL.Path == identity.MetadataPath || strings.HasPrefix(r.URL.Path, identity.MetadataPath+"/") {
 		g.Metadata.ServeHTTP(w, r)
 		return
 	}
@@ -83,6 +85,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !g.trusts(r) {
+		g.Metrics.refused(server.Key, codeForeignOrigin)
 		http.Error(w, "this Host or Origin may not use the gateway; --public-url and --allow-origin say which may", http.StatusForbidden)
 		return
 	}
@@ -92,12 +95,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if refusal := wire.CheckHeaders(r.Header, r.Trailer); refusal != nil {
-		writeRefusal(w, refusal)
+		g.refuseMessage(w, server, codeMalformed, refusal)
 		return
 	}
 	if !server.sessions.mayUse(r.Header.Get(sessionHeader), snapshot.CallerOf(requester)) {
-		g.Metrics.refused(server.Key, "ForeignSession")
-		writeRefusal(w, foreignSession())
+		g.refuseMessage(w, server, codeForeignSession, foreignSession())
 		return
 	}
 	switch r.Method {
@@ -109,6 +111,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 	}
+}
+
+// refuseMessage refuses a message before anything is decided, and counts that.
+func (g *Gateway) refuseMessage(w http.ResponseWriter, server *Server, reason string, refusal *wire.Refusal) {
+	g.Metrics.refused(server.Key, reason)
+	writeRefusal(w, refusal)
 }
 
 // route finds the server of a path; a single server answers at /mcp too.
@@ -157,12 +165,12 @@ func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.C
 // servePost judges one message of the agent.
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Server, requester v1alpha1.Requester) {
 	if refusal := wire.CheckContent(r.Header); refusal != nil {
-		writeRefusal(w, refusal)
+		g.refuseMessage(w, server, codeMalformed, refusal)
 		return
 	}
 	body, refusal := readBody(w, r)
 	if refusal != nil {
-		writeRefusal(w, refusal)
+		g.refuseMessage(w, server, codeMalformed, refusal)
 		return
 	}
 	message, refusal := wire.Parse(body)
@@ -170,12 +178,11 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 		refusal = wire.CheckAgreement(r.Header, message)
 	}
 	if refusal != nil {
-		g.Metrics.refused(server.Key, "Malformed")
-		writeRefusal(w, refusal)
+		g.refuseMessage(w, server, codeMalformed, refusal)
 		return
 	}
 	if message.Call != nil {
-		c := &call{Gateway: g, Requester: requester, server: server, message: message, request: r, id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message)}
+		c := &call{Gateway: g, requester: requester, server: server, message: message, request: r, id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message)}
 		c.serve()
 		return
 	}

@@ -80,8 +80,6 @@ func (k *Keyring) Run(ctx context.Context) error {
 		default:
 		}
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return k.Cache.Start(ctx) })
 	informer, err := k.Cache.GetInformer(ctx, &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watch the voting keys: %w", err)
@@ -93,6 +91,8 @@ func (k *Keyring) Run(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("watch the voting keys: %w", err)
 	}
+	group, ctx := errgroup.WithContext(ctx) // from here on all ends before Run returns
+	group.Go(func() error { return k.Cache.Start(ctx) })
 	group.Go(func() error { return k.follow(ctx, changed) })
 	return group.Wait()
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
+	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
@@ -104,7 +105,7 @@ func newRig(t testing.TB) *rig {
 	}
 	t.Cleanup(func() { writer.Close() })
 	r.gateway = &Gateway{
-		Servers: map[types.NamespacedName]*Server{billing: r.server}, Requester: v1alpha1.Requester{Username: agent}, Votes: r.count,
+		Servers: map[types.NamespacedName]*Server{billing: r.server}, Everybody: v1alpha1.Requester{Username: agent}, Metadata: &identity.Metadata{PublicURL: publicURL}, Votes: r.count,
 		Approvals: &approval.Store{Client: r.api, Clock: r.clock, Gateway: "gw", NewClaim: r.newID},
 		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: newMetrics(t), MaxStaleness: 5 * time.Minute,
 	}

@@ -95,8 +95,6 @@ func NewCache(config *rest.Config, scheme *runtime.Scheme, servers map[types.Nam
 func (w *Watcher) Run(ctx context.Context) error {
 	w.dirty = make(chan struct{}, 1)
 	w.known, w.doubted = map[types.NamespacedName]resolved{}, map[types.NamespacedName]bool{}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return w.Cache.Start(ctx) })
 	for _, object := range []client.Object{&v1alpha1.GovernedServer{}, &v1alpha1.ToolPolicy{}, &v1alpha1.ApprovalRequest{}} {
 		informer, err := w.Cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -110,6 +108,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return fmt.Errorf("watch %T: %w", object, err)
 		}
 	}
+	group, ctx := errgroup.WithContext(ctx) // from here on all ends before Run returns
+	group.Go(func() error { return w.Cache.Start(ctx) })
 	group.Go(func() error { return w.follow(ctx) })
 	return group.Wait()
 }

@@ -14,13 +14,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
-// Codes of notices that more than one place needs; docs/errors.md lists all.
+// Codes of notices, and reasons in metrics, that more than one place needs; docs/errors.md lists all.
 const (
 	codePending    = "ApprovalPending"
 	codeAmbiguous  = "OutcomeUnknown"
 	codeFlow       = "FlowNotGoverned"
 	codeHeaders    = "HeaderMismatch"
 	codeUnverified = "VotesNotVerified"
+
+	codeMalformed      = "Malformed"
+	codeForeignOrigin  = "ForeignOrigin"
+	codeForeignSession = "ForeignSession"
 )
 
 // pending tells the agent that its call waits for a person.
