@@ -19,7 +19,8 @@ import (
 
 // CheckUsername compares who a token belongs to for the API server with who it belongs to here; a requester that has
 // another name there could vote on its own requests. The token must be one that the API server takes, so its audience
-// is not looked at. The error wraps ErrUnavailable if asking again may help.
+// is not looked at. The error wraps ErrUnavailable if asking again may help, and
+// ErrExpired if asking with a fresh token may.
 func (a *Authenticator) CheckUsername(ctx context.Context, cluster *rest.Config, token string) error {
 	parsed, claims, err := parse(token)
 	if err != nil {

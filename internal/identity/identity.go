@@ -31,6 +31,8 @@ var (
 	// ErrInvalidToken says that a token, or the header that holds it, is not accepted. What wraps it gives the reason and
 	// holds nothing of the token.
 	ErrInvalidToken = errors.New("the token is not accepted")
+	// ErrExpired is the ErrInvalidToken of a token that was good once: a fresh one may be good.
+	ErrExpired = fmt.Errorf("%w: it has expired", ErrInvalidToken)
 	// ErrUnavailable says that it cannot be told now whether a token is good: keys or API server do not answer.
 	ErrUnavailable = errors.New("tokens cannot be checked now")
 )
@@ -55,16 +57,13 @@ const (
 
 // Caller is who calls. Callers share it: nothing in it may be changed.
 type Caller struct {
-	// Username, UID and Groups are as the Kubernetes API server has them for the same token.
+	// Username and Groups are as the Kubernetes API server has them for the same token. A username has 1 to 256 bytes.
 	Username string
-	UID      string
 	Groups   []string
-	// ActsFor is the username of the user that the caller acts for; "" for none.
+	// ActsFor is the username of the user that the caller acts for, of at most 256 bytes; "" for none.
 	ActsFor string
-	// Pod, Namespace and ServiceAccount are set for a ServiceAccount; Pod only if its token is bound to one.
-	Pod            string
-	Namespace      string
-	ServiceAccount string
+	// Pod is the one that the token of a ServiceAccount is bound to; "" for none.
+	Pod string
 	// Expires is when the token does.
 	Expires time.Time
 }
@@ -165,7 +164,7 @@ func checkTimes(claims jwt.Claims, now time.Time) error {
 	case claims.Expiry == nil:
 		return invalid("it has no exp claim")
 	case !now.Before(claims.Expiry.Time()):
-		return invalid("it has expired")
+		return ErrExpired
 	case claims.NotBefore != nil && claims.NotBefore.Time().After(latest):
 		return invalid("it is not valid yet")
 	case claims.IssuedAt != nil && claims.IssuedAt.Time().After(latest):

@@ -51,6 +51,8 @@ func TestPeopleAndAgentsOfAProvider(t *testing.T) {
 		"an empty username":                  {changes: map[string]any{"sub": ""}, refusal: "claim sub holds no username"},
 		"a username that is a number":        {oidc: OIDC{UsernameClaim: "uid"}, changes: map[string]any{"uid": 7}, refusal: "claim uid holds no username"},
 		"a username too long":                {changes: map[string]any{"sub": strings.Repeat("a", 300)}, refusal: "longer than 256"},
+		"control: 256 bytes":                 {oidc: OIDC{UsernamePrefix: "-"}, changes: map[string]any{"sub": strings.Repeat("é", 128)}, want: Caller{Username: strings.Repeat("é", 128), Groups: []string{everybody}}},
+		"257 bytes, in fewer characters":     {oidc: OIDC{UsernamePrefix: "-"}, changes: map[string]any{"sub": strings.Repeat("é", 128) + "a"}, refusal: "longer than 256"},
 		"a user of Kubernetes":               {oidc: OIDC{UsernamePrefix: "-"}, changes: map[string]any{"sub": "system:admin"}, refusal: "system:"},
 		"a ServiceAccount":                   {oidc: OIDC{UsernamePrefix: "-"}, changes: map[string]any{"sub": "system:serviceaccount:agents:bookkeeper"}, refusal: "system:"},
 		"one half from the prefix":           {oidc: OIDC{UsernamePrefix: "sys"}, changes: map[string]any{"sub": "tem:admin"}, refusal: "system:"},

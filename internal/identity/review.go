@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -75,12 +74,9 @@ func (a *Authenticator) ask(ctx context.Context, q question) (Caller, error) {
 
 // reviewed is the caller that the API server describes.
 func reviewed(user authenticationv1.UserInfo) Caller {
-	caller := Caller{Username: user.Username, UID: user.UID, Groups: user.Groups}
+	caller := Caller{Username: user.Username, Groups: user.Groups}
 	if pod := user.Extra[podNameKey]; len(pod) == 1 {
 		caller.Pod = pod[0]
-	}
-	if account, ok := strings.CutPrefix(user.Username, serviceAccountPrefix); ok {
-		caller.Namespace, caller.ServiceAccount, _ = strings.Cut(account, ":")
 	}
 	return caller
 }

@@ -94,11 +94,8 @@ func serviceAccount(token *jwt.JSONWebToken, claims jwt.Claims) (Caller, error) 
 		return Caller{}, invalid("its claims sub and kubernetes.io name different ServiceAccounts")
 	}
 	return Caller{
-		Username:       claims.Subject,
-		UID:            account.UID,
-		Groups:         []string{serviceAccountsGroup, serviceAccountsGroup + ":" + namespace, authenticated},
-		Pod:            private.Kubernetes.Pod.Name,
-		Namespace:      namespace,
-		ServiceAccount: account.Name,
+		Username: claims.Subject,
+		Groups:   []string{serviceAccountsGroup, serviceAccountsGroup + ":" + namespace, authenticated},
+		Pod:      private.Kubernetes.Pod.Name,
 	}, nil
 }

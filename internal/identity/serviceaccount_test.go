@@ -54,10 +54,9 @@ func TestServiceAccountsAreWhoTheAPIServerSaysTheyAre(t *testing.T) {
 	} {
 		token := tokenOf(t, agent, tc.pod, "https://elsewhere.example.com", billing)
 		want := Caller{
-			Username:  "system:serviceaccount:" + agent.Namespace + ":agent",
-			UID:       string(agent.UID),
-			Groups:    []string{"system:serviceaccounts", "system:serviceaccounts:" + agent.Namespace, "system:authenticated"},
-			Namespace: agent.Namespace, ServiceAccount: "agent", Pod: tc.want,
+			Username: "system:serviceaccount:" + agent.Namespace + ":agent",
+			Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + agent.Namespace, "system:authenticated"},
+			Pod:      tc.want,
 		}
 		for how, a := range map[string]*Authenticator{"keys": verified, "review": reviewed} {
 			got, err := a.Authenticate(t.Context(), request(token), audiences)
