@@ -179,6 +179,9 @@ func TestWhatIsNotForTheWebhookIsAnsweredWithoutAVote(t *testing.T) {
 		"nobody":            {func(r *admission.Request) { r.UserInfo.Username = "" }, http.StatusBadRequest},
 		"no stored object":  {func(r *admission.Request) { r.OldObject.Raw = nil }, http.StatusBadRequest},
 		"no object":         {func(r *admission.Request) { r.Object.Raw = nil }, http.StatusBadRequest},
+		"a million votes": {func(r *admission.Request) {
+			r.Object.Raw = []byte(`{"status":{"decision":"Approved","votes":[` + strings.Repeat(`{},`, 1_000_000) + `{}]}}`)
+		}, http.StatusBadRequest},
 		"a name in capitals": {func(r *admission.Request) {
 			r.Object.Raw = []byte(strings.ReplaceAll(string(r.Object.Raw), "decision", "Decision"))
 		}, http.StatusForbidden},

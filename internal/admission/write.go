@@ -31,6 +31,10 @@ type write struct {
 	raw []byte
 }
 
+// maxObject bounds an object that is read, in bytes. A whole request has some 60 kB, half of it managedFields; reading
+// millions of votes that the schema would refuse afterwards costs a hundred times their size.
+const maxObject = 512 << 10
+
 // readWrite takes only an update of a request on the given subresource, in the one version that there is.
 func readWrite(req admission.Request, subresource string) (write, error) {
 	if req.Operation != admissionv1.Update || req.Resource.Group != v1alpha1.GroupVersion.Group ||
@@ -53,8 +57,11 @@ func readWrite(req admission.Request, subresource string) (write, error) {
 
 // decode reads names as they are spelled, as the API server does.
 func decode(raw []byte) (*v1alpha1.ApprovalRequest, error) {
-	if len(raw) == 0 {
+	switch {
+	case len(raw) == 0:
 		return nil, errors.New("there is none")
+	case len(raw) > maxObject:
+		return nil, fmt.Errorf("it has %d bytes, and no ApprovalRequest has more than %d", len(raw), maxObject)
 	}
 	request := &v1alpha1.ApprovalRequest{}
 	if err := utiljson.Unmarshal(raw, request); err != nil {

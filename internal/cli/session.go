@@ -48,8 +48,10 @@ func (s *session) addFlags(flags *pflag.FlagSet) {
 
 // addDryRunFlag adds --dry-run to a verb that writes; server is always one of its values.
 func (s *session) addDryRunFlag(flags *pflag.FlagSet, further ...string) {
-	s.dryRun = dryRun{value: dryRunNone, allowed: append([]string{dryRunNone, dryRunServer}, further...)}
-	flags.Var(&s.dryRun, "dry-run", strings.Join(s.dryRun.allowed, ", ")+"; server asks the API server what would happen, and changes nothing")
+	s.dryRun.value = dryRunNone
+	// Each verb has a flag of its own: they do not take the same values.
+	flag := &dryRunFlag{into: &s.dryRun, allowed: append([]string{dryRunNone, dryRunServer}, further...)}
+	flags.Var(flag, "dry-run", strings.Join(flag.allowed, ", ")+"; server asks the API server what would happen, and changes nothing")
 }
 
 const (
@@ -57,26 +59,34 @@ const (
 	dryRunServer = "server"
 )
 
-// dryRun is the value of --dry-run.
-type dryRun struct {
-	value   string
+// dryRunFlag is --dry-run of one verb.
+type dryRunFlag struct {
+	into    *dryRun
 	allowed []string
 }
 
 // Set reads the value.
-func (d *dryRun) Set(value string) error {
-	if !slices.Contains(d.allowed, value) {
-		return fmt.Errorf("it is one of %s", strings.Join(d.allowed, ", "))
+func (f *dryRunFlag) Set(value string) error {
+	if !slices.Contains(f.allowed, value) {
+		return fmt.Errorf("it is one of %s", strings.Join(f.allowed, ", "))
 	}
-	d.value = value
+	f.into.value = value
 	return nil
 }
 
 // String returns the value.
-func (d *dryRun) String() string { return d.value }
+func (f *dryRunFlag) String() string {
+	if f.into == nil { // pflag asks the zero value for its default
+		return dryRunNone
+	}
+	return f.into.value
+}
 
 // Type says what kind of value it is.
-func (*dryRun) Type() string { return "string" }
+func (*dryRunFlag) Type() string { return "string" }
+
+// dryRun is the value of --dry-run.
+type dryRun struct{ value string }
 
 // suffix is what kubectl, too, puts behind what a dry run prints.
 func (d *dryRun) suffix() string {
