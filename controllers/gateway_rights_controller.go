@@ -26,7 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
-// foreignDelay is the time until the next look at a Role or RoleBinding that is not ours: the watch need not show it.
+// foreignDelay is the time until the next look at a RoleBinding that is not ours: the watch need not show it.
 const foreignDelay = time.Minute
 
 // GatewayRightsReconciler gives the ServiceAccount that a GovernedServer names for its gateway what a gateway needs, by
@@ -86,7 +86,7 @@ func (r *GatewayRightsReconciler) Reconcile(ctx context.Context, server *v1alpha
 	if err := r.describe(ctx, server, g); err != nil {
 		return quiet(err)
 	}
-	if g.foreign() != "" {
+	if g.foreign() {
 		return ctrl.Result{RequeueAfter: foreignDelay}, nil
 	}
 	return ctrl.Result{}, nil
@@ -94,14 +94,16 @@ func (r *GatewayRightsReconciler) Reconcile(ctx context.Context, server *v1alpha
 
 func (r *GatewayRightsReconciler) gather(ctx context.Context, server *v1alpha1.GovernedServer) (grant, error) {
 	g := grant{server: server, account: accountOf(server)}
-	key := client.ObjectKey{Namespace: server.Namespace, Name: rightsName(server.Name)}
-	role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}
-	switch err := r.Live.Get(ctx, key, role); {
-	case err == nil:
-		g.role = role
-	case !apierrors.IsNotFound(err):
-		return grant{}, fmt.Errorf("read Role %s: %w", key.Name, err)
+	var roles rbacv1.RoleList
+	if err := r.Live.List(ctx, &roles, client.InNamespace(server.Namespace)); err != nil {
+		return grant{}, fmt.Errorf("list Roles: %w", err)
 	}
+	for i := range roles.Items {
+		if g.made(&roles.Items[i]) {
+			g.roles = append(g.roles, &roles.Items[i])
+		}
+	}
+	key, binding := client.ObjectKey{Namespace: server.Namespace, Name: rightsName(server.Name)}, &rbacv1.RoleBinding{}
 	switch err := r.Live.Get(ctx, key, binding); {
 	case err == nil:
 		g.binding = binding
@@ -157,16 +159,39 @@ func (r *GatewayRightsReconciler) labelled(ctx context.Context, server *v1alpha1
 	return err == nil && secret.Labels[v1alpha1.ServerLabel] == server.Name, nil
 }
 
-// put makes the Role and the RoleBinding what they should be. A RoleBinding of ours never leads to a Role that is not,
-// nor one that is not ours to a Role of ours.
+// put makes the rights what they should be. A Role that is there is never changed: somebody may have taken rights out of
+// it, bound the rest, which they may, and wait for the rights to come back. So what is not as it should be is replaced by
+// a new Role under a name that nobody can have bound, and the RoleBinding by one to that.
 func (r *GatewayRightsReconciler) put(ctx context.Context, g grant) error {
-	if g.account == "" || g.foreign() != "" {
+	if g.account == "" || g.foreign() {
 		return r.withdraw(ctx, g)
 	}
-	if err := r.putRole(ctx, g); err != nil {
+	current := g.current()
+	if current == nil {
+		made := g.wantedRole()
+		if err := r.Client.Create(ctx, made); err != nil {
+			return fmt.Errorf("create Role %s: %w", made.GenerateName, err)
+		}
+		if g.binding != nil { // what it leads to cannot be changed
+			if err := r.remove(ctx, g.binding); err != nil {
+				return err
+			}
+			g.binding = nil
+		}
+		current = made
+	}
+	if err := r.putBinding(ctx, g, current.Name); err != nil {
 		return err
 	}
-	return r.putBinding(ctx, g)
+	for _, role := range g.roles {
+		if role.Name == current.Name {
+			continue
+		}
+		if err := r.remove(ctx, role); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // withdraw removes what belongs to the server, the RoleBinding first.
@@ -176,8 +201,10 @@ func (r *GatewayRightsReconciler) withdraw(ctx context.Context, g grant) error {
 			return err
 		}
 	}
-	if g.role != nil && g.owns(g.role) {
-		return r.remove(ctx, g.role)
+	for _, role := range g.roles {
+		if err := r.remove(ctx, role); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -191,34 +218,9 @@ func (r *GatewayRightsReconciler) remove(ctx context.Context, object client.Obje
 	return nil
 }
 
-func (r *GatewayRightsReconciler) putRole(ctx context.Context, g grant) error {
-	wanted := g.wantedRole()
-	if g.role == nil {
-		if err := r.Client.Create(ctx, wanted); err != nil {
-			return fmt.Errorf("create Role %s: %w", wanted.Name, err)
-		}
-		return nil
-	}
-	mended := g.role.DeepCopy()
-	mended.Rules, mended.Labels = wanted.Rules, merged(mended.Labels, wanted.Labels)
-	if equality.Semantic.DeepEqual(mended, g.role) {
-		return nil
-	}
-	if err := r.Client.Update(ctx, mended); err != nil {
-		return fmt.Errorf("update Role %s: %w", mended.Name, err)
-	}
-	return nil
-}
-
-func (r *GatewayRightsReconciler) putBinding(ctx context.Context, g grant) error {
-	wanted := g.wantedBinding()
-	if g.binding != nil && g.binding.RoleRef != wanted.RoleRef {
-		// What a RoleBinding leads to cannot be changed.
-		if err := r.remove(ctx, g.binding); err != nil {
-			return err
-		}
-		g.binding = nil
-	}
+// putBinding makes the RoleBinding to a Role what it should be.
+func (r *GatewayRightsReconciler) putBinding(ctx context.Context, g grant, role string) error {
+	wanted := g.wantedBinding(role)
 	if g.binding == nil {
 		if err := r.Client.Create(ctx, wanted); err != nil {
 			return fmt.Errorf("create RoleBinding %s: %w", wanted.Name, err)

@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestAGatewayGetsWhatItNeedsAndNoMore(t *testing.T) {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 	wantBinding := &rbacv1.RoleBinding{
-		RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: "tidewaiter-gateway-cranes"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: role.Name},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "harbour", Name: "crew"}},
 	}
 	if diff := cmp.Diff(wantBinding, binding, cmpopts.IgnoreFields(rbacv1.RoleBinding{}, "ObjectMeta", "TypeMeta")); diff != "" {
@@ -89,6 +90,7 @@ func TestAServerWithoutSecretsNamesNone(t *testing.T) {
 func TestRightsFollowTheSpec(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, interceptor.Funcs{}, cranes(withSecrets("token")), secretOf("token", "cranes"))
+	replaced := []string{"create Role", "delete RoleBinding", "create RoleBinding", "delete Role"}
 	steps := []struct {
 		what    string
 		do      func()
@@ -101,9 +103,9 @@ func TestRightsFollowTheSpec(t *testing.T) {
 		{"an account is named", func() { o.edit(t, runBy("crew")) }, []string{"create Role", "create RoleBinding", "patch GovernedServer"}, "crew", true, "True/Granted"},
 		{"a steady state", func() {}, nil, "crew", true, "True/Granted"},
 		{"another account", func() { o.edit(t, runBy("night-crew")) }, []string{"update RoleBinding", "patch GovernedServer"}, "night-crew", true, "True/Granted"},
-		{"the label is taken away", func() { o.relabel(t, "token", "barges") }, []string{"update Role", "patch GovernedServer"}, "night-crew", false, "False/SecretNotReadable"},
-		{"the label comes back", func() { o.relabel(t, "token", "cranes") }, []string{"update Role", "patch GovernedServer"}, "night-crew", true, "True/Granted"},
-		{"the endpoint names no Secret", func() { o.edit(t, func(s *v1alpha1.GovernedServer) { s.Spec.Endpoint.Headers = nil }) }, []string{"update Role"}, "night-crew", false, "True/Granted"},
+		{"the label is taken away", func() { o.relabel(t, "token", "barges") }, append(slices.Clone(replaced), "patch GovernedServer"), "night-crew", false, "False/SecretNotReadable"},
+		{"the label comes back", func() { o.relabel(t, "token", "cranes") }, append(slices.Clone(replaced), "patch GovernedServer"), "night-crew", true, "True/Granted"},
+		{"the endpoint names no Secret", func() { o.edit(t, func(s *v1alpha1.GovernedServer) { s.Spec.Endpoint.Headers = nil }) }, replaced, "night-crew", false, "True/Granted"},
 		{"the field is emptied", func() { o.edit(t, runBy("")) }, []string{"delete RoleBinding", "delete Role", "patch GovernedServer"}, "", false, ""},
 		{"and stays so", func() {}, nil, "", false, ""},
 	}
@@ -134,6 +136,7 @@ func TestRightsFollowTheSpec(t *testing.T) {
 
 func TestWhatWasEditedByHandIsMended(t *testing.T) {
 	t.Parallel()
+	replaced := []string{"create Role", "delete RoleBinding", "create RoleBinding", "delete Role"}
 	for name, tc := range map[string]struct {
 		role    func(*rbacv1.Role)
 		binding func(*rbacv1.RoleBinding)
@@ -141,14 +144,14 @@ func TestWhatWasEditedByHandIsMended(t *testing.T) {
 	}{
 		"a rule more": {role: func(r *rbacv1.Role) {
 			r.Rules = append(r.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}})
-		}, want: []string{"update Role"}},
-		"no rule": {role: func(r *rbacv1.Role) { r.Rules = nil }, want: []string{"update Role"}},
+		}, want: replaced},
+		"no rule": {role: func(r *rbacv1.Role) { r.Rules = nil }, want: replaced},
 		"a subject more": {binding: func(b *rbacv1.RoleBinding) {
 			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "ServiceAccount", Namespace: "elsewhere", Name: "crew"})
 		}, want: []string{"update RoleBinding"}},
 		"another subject":               {binding: func(b *rbacv1.RoleBinding) { b.Subjects[0].Namespace = "elsewhere" }, want: []string{"update RoleBinding"}},
-		"without its label":             {role: func(r *rbacv1.Role) { r.Labels = nil }, want: []string{"update Role"}},
-		"it leads to another role":      {binding: func(b *rbacv1.RoleBinding) { b.RoleRef.Name = "other" }, want: []string{"delete RoleBinding", "create RoleBinding"}},
+		"without its label":             {role: func(r *rbacv1.Role) { r.Labels = nil }, want: replaced},
+		"it leads to another role":      {binding: func(b *rbacv1.RoleBinding) { b.RoleRef.Name = "other" }, want: replaced},
 		"labels of others are not ours": {role: func(r *rbacv1.Role) { r.Labels["team"] = "docks" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,15 +180,20 @@ func TestWhatWasEditedByHandIsMended(t *testing.T) {
 			if diff := cmp.Diff(role.Rules, o.role(t).Rules); diff != "" {
 				t.Errorf("rules (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(binding, o.binding(t), cmpopts.IgnoreFields(metav1.ObjectMeta{}, "ResourceVersion")); diff != "" {
+			after := o.binding(t)
+			if diff := cmp.Diff(binding, after, cmpopts.IgnoreFields(metav1.ObjectMeta{}, "ResourceVersion"), cmpopts.IgnoreFields(rbacv1.RoleBinding{}, "RoleRef")); diff != "" {
 				t.Errorf("binding (-want +got):\n%s", diff)
+			}
+			// A Role that was there is never filled again: somebody may have bound it while it was empty.
+			if now := o.role(t); after.RoleRef.Name != now.Name || (now.Name == role.Name) != (len(tc.want) < len(replaced)) {
+				t.Errorf("the binding leads to %s; the Role is %s, before it was %s", after.RoleRef.Name, now.Name, role.Name)
 			}
 		})
 	}
 }
 
 // Whoever was there first stays untouched, and nothing of ours leads to it or from it.
-func TestARoleThatIsNotOursIsNotTouched(t *testing.T) {
+func TestARoleBindingThatIsNotOursIsNotTouched(t *testing.T) {
 	t.Parallel()
 	theirs := metav1.ObjectMeta{Namespace: rightsKey.Namespace, Name: rightsKey.Name}
 	earlier := theirs
@@ -193,9 +201,8 @@ func TestARoleThatIsNotOursIsNotTouched(t *testing.T) {
 		APIVersion: "tidewaiter.dev/v1alpha1", Kind: "GovernedServer", Name: "cranes", UID: "an-earlier-one", Controller: new(true),
 	}}
 	for name, foreign := range map[string]client.Object{
-		"a Role":                      &rbacv1.Role{ObjectMeta: theirs},
-		"a RoleBinding":               &rbacv1.RoleBinding{ObjectMeta: theirs, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "tidewaiter-gateway-cranes"}},
-		"a Role of an earlier server": &rbacv1.Role{ObjectMeta: earlier},
+		"a RoleBinding":                      &rbacv1.RoleBinding{ObjectMeta: theirs, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "theirs"}},
+		"a RoleBinding of an earlier server": &rbacv1.RoleBinding{ObjectMeta: earlier, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "theirs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +217,7 @@ func TestARoleThatIsNotOursIsNotTouched(t *testing.T) {
 			if got := authorized(server); got != "False/RoleConflict" {
 				t.Errorf("condition is %s", got)
 			}
-			if e := <-o.events.Events; !strings.HasPrefix(e, "Warning RoleConflict There is a Role") {
+			if e := <-o.events.Events; !strings.HasPrefix(e, "Warning RoleConflict There is a RoleBinding") {
 				t.Errorf("told %q", e)
 			}
 			o.mustRun(t)
@@ -228,27 +235,36 @@ func TestARoleThatIsNotOursIsNotTouched(t *testing.T) {
 	}
 }
 
-func TestABindingOfOursDoesNotStayWithARoleOfOthers(t *testing.T) {
+// Whoever may write Roles may make one that looks like ours, without rights, and bind themselves to it.
+func TestARoleThatLooksLikeOursIsNotFilled(t *testing.T) {
 	t.Parallel()
-	o := newOffice(t, interceptor.Funcs{}, cranes(runBy("crew")))
-	o.mustRun(t)
-	if err := o.api.Delete(t.Context(), o.role(t)); err != nil {
-		t.Fatal(err)
-	}
-	theirs := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: rightsKey.Namespace, Name: rightsKey.Name}}
-	if err := o.api.Create(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
-	o.mustRun(t)
-	if o.binding(t) != nil || o.role(t) == nil {
-		t.Errorf("binding %v, role %v", o.binding(t), o.role(t))
+	for name, ours := range map[string]bool{"with our RoleBinding to it": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			forged := metav1.ObjectMeta{Namespace: rightsKey.Namespace, OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "tidewaiter.dev/v1alpha1", Kind: "GovernedServer", Name: "cranes", UID: "server-uid", Controller: new(true)}}}
+			role, binding := &rbacv1.Role{ObjectMeta: forged}, &rbacv1.RoleBinding{ObjectMeta: forged}
+			role.Name, binding.Name = rightsKey.Name+"-forged", rightsKey.Name
+			binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}
+			objects := []client.Object{cranes(runBy("crew")), role}
+			if ours {
+				objects = append(objects, binding)
+			}
+			o := newOffice(t, interceptor.Funcs{}, objects...)
+			o.mustRun(t)
+			if now := o.role(t); now == nil || now.Name == role.Name || o.binding(t).RoleRef.Name != now.Name {
+				t.Errorf("role %v, binding %v", now, o.binding(t))
+			}
+		})
 	}
 }
 
 func TestNothingOfOthersIsRemovedWithTheField(t *testing.T) {
 	t.Parallel()
 	theirs := metav1.ObjectMeta{Namespace: rightsKey.Namespace, Name: rightsKey.Name}
-	o := newOffice(t, interceptor.Funcs{}, cranes(), &rbacv1.Role{ObjectMeta: theirs}, &rbacv1.RoleBinding{ObjectMeta: theirs})
+	role := &rbacv1.Role{ObjectMeta: theirs}
+	role.Name += "-theirs"
+	o := newOffice(t, interceptor.Funcs{}, cranes(), role, &rbacv1.RoleBinding{ObjectMeta: theirs})
 	o.mustRun(t)
 	if len(o.writes) > 0 || o.role(t) == nil || o.binding(t) == nil {
 		t.Errorf("wrote %v", o.writes)

@@ -7,18 +7,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
-)
-
-const (
-	kindRole    = "Role"
-	kindBinding = "RoleBinding"
 )
 
 // grant is what a gateway is to be given, and what stands in the API. Nothing here reads or writes.
@@ -31,8 +28,8 @@ type grant struct {
 	shared bool
 	// secrets are those that the endpoint names and that carry the server's label, withheld the others that it names.
 	secrets, withheld []string
-	// role and binding as they are; nil when there is none.
-	role    *rbacv1.Role
+	// roles are all that were made for the server; binding is the RoleBinding of that name, nil when there is none.
+	roles   []*rbacv1.Role
 	binding *rbacv1.RoleBinding
 }
 
@@ -44,36 +41,45 @@ func accountOf(server *v1alpha1.GovernedServer) string {
 	return server.Spec.Gateway.ServiceAccountName
 }
 
-// rightsName is the name of the Role and of the RoleBinding.
+// rightsName is the name of the RoleBinding; the names of Roles begin with it and a dash.
 func rightsName(server string) string { return "tidewaiter-gateway-" + server }
 
 // owns tells whether an object belongs to this very server, not to an earlier one of its name.
 func (g grant) owns(object metav1.Object) bool { return metav1.IsControlledBy(object, g.server) }
 
-// foreign returns the kind of what stands in the way and is not ours, or nothing.
-func (g grant) foreign() string {
-	switch {
-	case g.account == "":
-		return ""
-	case g.role != nil && !g.owns(g.role):
-		return kindRole
-	case g.binding != nil && !g.owns(g.binding):
-		return kindBinding
-	default:
-		return ""
-	}
+// made tells whether a Role was made for this very server.
+func (g grant) made(role *rbacv1.Role) bool {
+	return g.owns(role) && strings.HasPrefix(role.Name, rightsName(g.server.Name)+"-")
 }
+
+// current returns the Role that the gateway has, if it is exactly as it should be; nil if there is none.
+func (g grant) current() *rbacv1.Role {
+	if g.binding == nil || g.binding.RoleRef.Kind != "Role" {
+		return nil
+	}
+	wanted := g.wantedRole()
+	for _, role := range g.roles {
+		if role.Name == g.binding.RoleRef.Name && equality.Semantic.DeepEqual(role.Rules, wanted.Rules) &&
+			maps.Equal(role.Labels, merged(role.Labels, wanted.Labels)) {
+			return role
+		}
+	}
+	return nil
+}
+
+// foreign tells whether the RoleBinding of that name is not ours, and so stands in the way.
+func (g grant) foreign() bool { return g.account != "" && g.binding != nil && !g.owns(g.binding) }
 
 // condition says whether the gateway has its rights.
 func (g grant) condition() metav1.Condition {
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionGatewayAuthorized, Status: metav1.ConditionFalse, ObservedGeneration: g.server.Generation,
 	}
-	switch kind := g.foreign(); {
-	case kind != "":
+	switch {
+	case g.foreign():
 		c.Reason = v1alpha1.ReasonRoleConflict
-		c.Message = fmt.Sprintf("There is a %s %s that does not belong to this GovernedServer, so the gateway is given nothing: "+
-			"delete or rename it, or empty spec.gateway.serviceAccountName and give the rights by hand", kind, rightsName(g.server.Name))
+		c.Message = fmt.Sprintf("There is a RoleBinding %s that does not belong to this GovernedServer, so the gateway is given nothing: "+
+			"delete or rename it, or empty spec.gateway.serviceAccountName and give the rights by hand", rightsName(g.server.Name))
 	case len(g.withheld) > 0:
 		c.Reason = v1alpha1.ReasonSecretNotReadable
 		c.Message = fmt.Sprintf("The gateway may not read Secrets that the endpoint names and that do not exist, or do not carry the label %s: %s: %s",
@@ -86,25 +92,29 @@ func (g grant) condition() metav1.Condition {
 	return c
 }
 
-// wantedRole is the Role as it should be.
+// wantedRole is the Role as it should be. The API server ends its name.
 func (g grant) wantedRole() *rbacv1.Role {
-	return &rbacv1.Role{ObjectMeta: g.wantedMeta(), Rules: g.rules()}
+	role := &rbacv1.Role{ObjectMeta: g.wantedMeta(), Rules: g.rules()}
+	role.GenerateName = rightsName(g.server.Name) + "-"
+	return role
 }
 
-// wantedBinding is the RoleBinding as it should be. Its one subject is of the server's own namespace, always.
-func (g grant) wantedBinding() *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{
+// wantedBinding is the RoleBinding to a Role as it should be. Its one subject is of the server's own namespace, always.
+func (g grant) wantedBinding(role string) *rbacv1.RoleBinding {
+	binding := &rbacv1.RoleBinding{
 		ObjectMeta: g.wantedMeta(),
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kindRole, Name: rightsName(g.server.Name)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: g.server.Namespace, Name: g.account}},
 	}
+	binding.Name = rightsName(g.server.Name)
+	return binding
 }
 
 func (g grant) wantedMeta() metav1.ObjectMeta {
 	owner := metav1.NewControllerRef(g.server, v1alpha1.GroupVersion.WithKind("GovernedServer"))
 	owner.BlockOwnerDeletion = nil // a server never waits for its Role to go
 	return metav1.ObjectMeta{
-		Namespace: g.server.Namespace, Name: rightsName(g.server.Name), OwnerReferences: []metav1.OwnerReference{*owner},
+		Namespace: g.server.Namespace, OwnerReferences: []metav1.OwnerReference{*owner},
 		Labels: map[string]string{v1alpha1.ServerLabel: g.server.Name, "app.kubernetes.io/managed-by": "tidewaiter"},
 	}
 }

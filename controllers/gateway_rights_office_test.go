@@ -102,16 +102,23 @@ func (o *office) mustRun(t *testing.T) *v1alpha1.GovernedServer {
 	return server
 }
 
+// role returns the one Role of the server, nil without one.
 func (o *office) role(t *testing.T) *rbacv1.Role {
 	t.Helper()
-	var role rbacv1.Role
-	if err := o.api.Get(t.Context(), rightsKey, &role); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
+	var all rbacv1.RoleList
+	if err := o.api.List(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
-	return &role
+	ours := slices.DeleteFunc(all.Items, func(r rbacv1.Role) bool { return !strings.HasPrefix(r.Name, rightsKey.Name+"-") })
+	switch len(ours) {
+	case 0:
+		return nil
+	case 1:
+		return &ours[0]
+	default:
+		t.Fatalf("%d Roles of the server", len(ours))
+		return nil
+	}
 }
 
 func (o *office) binding(t *testing.T) *rbacv1.RoleBinding {

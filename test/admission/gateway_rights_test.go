@@ -21,18 +21,20 @@ func rightsOf(server *v1alpha1.GovernedServer) (*rbacv1.Role, *rbacv1.RoleBindin
 	owner := metav1.NewControllerRef(server, v1alpha1.GroupVersion.WithKind("GovernedServer"))
 	owner.BlockOwnerDeletion = nil
 	of := metav1.ObjectMeta{Namespace: server.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{*owner}}
+	ofRole := of
+	ofRole.Name += "-x7k2p"
 	core := func(resource, name string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{name}, Verbs: []string{"get"}}
 	}
 	read := fixture.Rule("toolpolicies", "get", "list", "watch")
 	read.Resources = []string{"toolpolicies", "approvalrequests"}
-	role := &rbacv1.Role{ObjectMeta: of, Rules: []rbacv1.PolicyRule{
+	role := &rbacv1.Role{ObjectMeta: ofRole, Rules: []rbacv1.PolicyRule{
 		fixture.Authority("billing", "serve"), fixture.Rule("governedservers", "get", "list", "watch"), read,
 		fixture.Rule("approvalrequests", "create"), fixture.Rule("approvalrequests/status", "update", "patch"),
 		core("secrets", "billing-mcp"), core("services", "billing-mcp"),
 	}}
 	return role, &rbacv1.RoleBinding{
-		ObjectMeta: of, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		ObjectMeta: of, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ofRole.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: server.Namespace, Name: "gateway-billing"}},
 	}
 }
@@ -49,8 +51,9 @@ func TestTheManagerWritesTheRightsOfGatewaysAndNoOthers(t *testing.T) {
 
 	t.Run("Roles", func(t *testing.T) {
 		for name, edit := range map[string]func(*rbacv1.Role){
-			"of another name":                   func(r *rbacv1.Role) { r.Name = "approve-billing" },
-			"that bears another server's name":  func(r *rbacv1.Role) { r.Name = "tidewaiter-gateway-payroll" },
+			"of the RoleBinding's name":         func(r *rbacv1.Role) { r.Name = "tidewaiter-gateway-billing" },
+			"of another name":                   func(r *rbacv1.Role) { r.Name, r.Rules = "approve-billing", r.Rules[1:] },
+			"that bears another server's name":  func(r *rbacv1.Role) { r.Name, r.Rules = "tidewaiter-gateway-payroll-x7k2p", r.Rules[1:] },
 			"without an owner":                  func(r *rbacv1.Role) { r.OwnerReferences = nil },
 			"of an owner that is no controller": func(r *rbacv1.Role) { r.OwnerReferences[0].Controller = nil },
 			"of an owner of another kind":       func(r *rbacv1.Role) { r.OwnerReferences[0].Kind = "ToolPolicy" },
@@ -90,11 +93,14 @@ func TestTheManagerWritesTheRightsOfGatewaysAndNoOthers(t *testing.T) {
 	})
 	t.Run("RoleBindings", func(t *testing.T) {
 		for name, edit := range map[string]func(*rbacv1.RoleBinding){
-			"of another name":      func(b *rbacv1.RoleBinding) { b.Name = "approve-billing" },
+			"of another name":      func(b *rbacv1.RoleBinding) { b.Name, b.RoleRef.Name = "approve-billing", "approve-billing" },
 			"without an owner":     func(b *rbacv1.RoleBinding) { b.OwnerReferences = nil },
 			"to another namespace": func(b *rbacv1.RoleBinding) { b.Subjects[0].Namespace = fixture.SystemNamespace },
 			"to a user": func(b *rbacv1.RoleBinding) {
 				b.Subjects = append(b.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "mallory"})
+			},
+			"to a user that is given a namespace": func(b *rbacv1.RoleBinding) {
+				b.Subjects[0] = rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "mallory", Namespace: b.Namespace}
 			},
 			"to a group": func(b *rbacv1.RoleBinding) {
 				b.Subjects[0] = rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:authenticated"}
@@ -104,20 +110,24 @@ func TestTheManagerWritesTheRightsOfGatewaysAndNoOthers(t *testing.T) {
 			edit(wrong)
 			refused(t, "a RoleBinding "+name, gatewayRightsPolicy, w.manager.Create(ctx, wrong, client.DryRunAll))
 		}
-		taken(t, "the RoleBinding of the gateway", w.manager.Create(ctx, binding.DeepCopy()))
 	})
 	t.Run("what a RoleBinding leads to", func(t *testing.T) {
-		// These the manager holds itself, so that RBAC lets it bind them.
 		held := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "held"}, Rules: role.Rules[1:2]}
 		must(t, admin(t).Create(ctx, held))
-		for _, ref := range []rbacv1.RoleRef{{Kind: "Role", Name: "held"}, {Kind: "ClusterRole", Name: "tidewaiter-viewer"}} {
+		named := "tidewaiter-gateway-" + w.namespace
+		must(t, admin(t).Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: named}, Rules: role.Rules[1:2]}))
+		for _, ref := range []rbacv1.RoleRef{{Kind: "Role", Name: "held"}, {Kind: "ClusterRole", Name: named}} {
 			ref.APIGroup = rbacv1.GroupName
 			wrong := binding.DeepCopy()
 			wrong.RoleRef = ref
+			if ref.Kind == "ClusterRole" { // of the RoleBinding's own name
+				wrong.Name, wrong.OwnerReferences[0].Name = named, w.namespace
+			}
 			refused(t, "a RoleBinding to "+ref.Name, gatewayRightsPolicy, w.manager.Create(ctx, wrong, client.DryRunAll))
 		}
 	})
 	t.Run("what is there", func(t *testing.T) {
+		taken(t, "the RoleBinding of the gateway", w.manager.Create(ctx, binding.DeepCopy()))
 		for _, own := range []client.Object{role, binding} {
 			taken(t, "the manager deletes what belongs to a server", w.manager.Delete(ctx, own))
 		}

@@ -144,14 +144,16 @@ func (q *quay) edit(t *testing.T, edit func(*v1alpha1.GovernedServerSpec)) {
 // given returns the Role and the RoleBinding that were made, or nil.
 func (q *quay) given(ctx context.Context, t *testing.T) (*rbacv1.Role, *rbacv1.RoleBinding) {
 	t.Helper()
-	role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}
-	if err := q.admin.Get(ctx, q.key(made), role); err != nil {
-		must(t, client.IgnoreNotFound(err))
-		role = nil
+	binding, role := &rbacv1.RoleBinding{}, &rbacv1.Role{}
+	if err := q.admin.Get(ctx, q.key(made), binding); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		t.Fatal(err)
 	}
-	if err := q.admin.Get(ctx, q.key(made), binding); err != nil {
-		must(t, client.IgnoreNotFound(err))
-		binding = nil
+	if err := q.admin.Get(ctx, q.key(binding.RoleRef.Name), role); apierrors.IsNotFound(err) {
+		return nil, binding
+	} else if err != nil {
+		t.Fatal(err)
 	}
 	return role, binding
 }
@@ -188,7 +190,7 @@ func TestTheRoleOfAGatewayIsTheOneThatIsShown(t *testing.T) {
 	var wantBinding rbacv1.RoleBinding
 	for _, object := range shownForTheGateway(t) {
 		switch object.GetKind() + " " + object.GetName() {
-		case "Role " + made:
+		case "Role " + made + "-x7k2p":
 			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &want))
 		case "RoleBinding " + made:
 			wantBinding = *bindingOf(t, object)
@@ -200,7 +202,7 @@ func TestTheRoleOfAGatewayIsTheOneThatIsShown(t *testing.T) {
 	for i := range wantBinding.Subjects {
 		wantBinding.Subjects[i].Namespace = q.namespace
 	}
-	if diff := cmp.Diff(wantBinding, *binding, cmpopts.IgnoreFields(rbacv1.RoleBinding{}, "ObjectMeta", "TypeMeta")); diff != "" {
+	if diff := cmp.Diff(wantBinding, *binding, cmpopts.IgnoreFields(rbacv1.RoleBinding{}, "ObjectMeta", "TypeMeta", "RoleRef")); diff != "" {
 		t.Errorf("binding (-shown +made):\n%s", diff)
 	}
 	owner := []metav1.OwnerReference{{
@@ -268,10 +270,10 @@ func TestAGatewayWorksWithWhatItIsGiven(t *testing.T) {
 	}
 }
 
-// lead returns a person who may decide by what the page shows.
+// lead returns a person who may decide by what the README shows.
 func (q *quay) lead(t *testing.T) client.Client {
 	t.Helper()
-	for _, object := range sections(t, page)[approve] {
+	for _, object := range sections(t, readme)[approve] {
 		object.SetNamespace(q.namespace)
 		must(t, q.admin.Create(t.Context(), object))
 	}
@@ -286,22 +288,25 @@ func TestTheRightsOfAGatewayFollowTheSpecAndNobodyElse(t *testing.T) {
 	q.authorized(t, metav1.ConditionTrue, v1alpha1.ReasonGranted)
 	role, binding := q.given(t.Context(), t)
 
-	for what, drift := range map[string]client.Object{
-		"rules":    fixture.With(*role.DeepCopy(), func(r *rbacv1.Role) { r.Rules = nil }),
-		"a label":  fixture.With(*role.DeepCopy(), func(r *rbacv1.Role) { r.Labels = nil }),
-		"subjects": fixture.With(*binding.DeepCopy(), func(b *rbacv1.RoleBinding) { b.Subjects[0].Namespace = "elsewhere" }),
+	for what, drift := range map[string]func(*rbacv1.Role, *rbacv1.RoleBinding) client.Object{
+		"rules":   func(r *rbacv1.Role, _ *rbacv1.RoleBinding) client.Object { r.Rules = nil; return r },
+		"a label": func(r *rbacv1.Role, _ *rbacv1.RoleBinding) client.Object { r.Labels = nil; return r },
+		"subjects": func(_ *rbacv1.Role, b *rbacv1.RoleBinding) client.Object {
+			b.Subjects[0].Namespace = "elsewhere"
+			return b
+		},
 	} {
-		drift.SetResourceVersion("")
-		must(t, q.admin.Update(t.Context(), drift))
+		must(t, q.admin.Update(t.Context(), drift(q.given(t.Context(), t))))
 		until(t, what+" edited by hand are put back", func(ctx context.Context) bool {
 			r, b := q.given(ctx, t)
 			return r != nil && b != nil && cmp.Equal(r.Rules, role.Rules) && cmp.Equal(r.Labels, role.Labels) && cmp.Equal(b.Subjects, binding.Subjects)
 		})
 	}
-	must(t, q.admin.Delete(t.Context(), role))
+	deleted, _ := q.given(t.Context(), t)
+	must(t, q.admin.Delete(t.Context(), deleted))
 	until(t, "a Role that was deleted is there again", func(ctx context.Context) bool {
 		r, _ := q.given(ctx, t)
-		return r != nil && r.UID != role.UID
+		return r != nil && r.UID != deleted.UID
 	})
 
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: q.namespace, Name: "billing-mcp"}}
@@ -331,14 +336,57 @@ func TestTheRightsOfAGatewayFollowTheSpecAndNobodyElse(t *testing.T) {
 		return r == nil && b == nil
 	})
 
-	theirs := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: q.namespace, Name: made}}
+	theirs := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: q.namespace, Name: made},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "tidewaiter-viewer"},
+	}
 	must(t, q.admin.Create(t.Context(), theirs))
 	q.edit(t, func(s *v1alpha1.GovernedServerSpec) {
 		s.Gateway = &v1alpha1.GatewaySpec{ServiceAccountName: "gateway-new"}
 	})
 	q.authorized(t, metav1.ConditionFalse, v1alpha1.ReasonRoleConflict)
-	if r, b := q.given(t.Context(), t); b != nil || r == nil || r.ResourceVersion != theirs.ResourceVersion {
-		t.Errorf("a Role of others: %v, bound by %v", r, b)
+	if r, b := q.given(t.Context(), t); r != nil || b.ResourceVersion != theirs.ResourceVersion {
+		t.Errorf("a RoleBinding of others: %v, bound to %v", b, r)
+	}
+}
+
+// Whoever may write Roles, and holds none of the rights, may empty a Role, bind themselves to what is left, and wait for
+// the operator to fill it again: it never does.
+func TestNobodyGetsTheRightsOfAGatewayByEmptyingItsRole(t *testing.T) {
+	t.Parallel()
+	q := newQuay(t)
+	q.authorized(t, metav1.ConditionTrue, v1alpha1.ReasonGranted)
+	role, _ := q.given(t.Context(), t)
+	cfg := plane.User(t, "tenant@"+q.namespace)
+	plane.Grant(t, q.namespace, cfg, rbacv1.PolicyRule{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"},
+		Verbs: []string{"get", "list", "create", "update", "patch", "delete"}})
+	tenant := plane.Client(t, cfg)
+	bind := func(to string) error {
+		return tenant.Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: q.namespace, GenerateName: "mine-"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: to},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "tenant@" + q.namespace}},
+		})
+	}
+	if err := bind(role.Name); !apierrors.IsForbidden(err) {
+		t.Fatalf("the Role as it is can be bound: %v", err)
+	}
+	empty := role.DeepCopy()
+	empty.Rules = nil
+	must(t, tenant.Update(t.Context(), empty))
+	// The operator may have been faster; then there is nothing to bind.
+	if err := bind(role.Name); err != nil && !apierrors.IsForbidden(err) {
+		t.Fatal(err)
+	}
+	until(t, "the gateway has its rights again", func(ctx context.Context) bool {
+		now, _ := q.given(ctx, t)
+		return now != nil && now.Name != role.Name && cmp.Equal(now.Rules, role.Rules)
+	})
+	expect(t, "the gateway", clientFor(t, q.namespace, "ServiceAccount gateway-billing"), q.namespace, rights("serve governedservers/authority billing"), nil)
+	for _, r := range rights("serve governedservers/authority billing", "get secrets billing-mcp") {
+		if may(t.Context(), t, tenant, q.namespace, r) {
+			t.Errorf("the tenant may %v", r)
+		}
 	}
 }
 
