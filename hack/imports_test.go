@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"internal/classify":   {"api/v1alpha1", "internal/tool"},
 	"internal/action":     {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/strictjson"},
 	"internal/snapshot":   {"api/v1alpha1", "internal/policy", "internal/tool", "internal/fixture"},
-	"internal/identity":   {},
+	"internal/identity":   {"internal/fixture/login"},
 	"internal/discovery":  {"internal/glyph", "internal/tool", "internal/netguard"},
 	"internal/notify":     {"api/v1alpha1", "internal/glyph", "internal/netguard", "internal/fixture"},
 	"internal/endpoint":   {"api/v1alpha1", "internal/netguard", "internal/fixture"},
@@ -46,10 +46,11 @@ var allowed = map[string][]string{
 	},
 	"internal/cli":           {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
 	"internal/fixture":       {"api/v1alpha1"},
+	"internal/fixture/login": {},
 	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/vote", "internal/fixture"},
 	"controllers":            {"api/v1alpha1", "internal/glyph", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
 	"cmd/manager":            {"api/v1alpha1", "controllers", "internal/discovery", "internal/netguard", "internal/admission", "internal/serving", "internal/votingkey", "internal/notify", "internal/fixture"},
-	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture", "internal/fixture/booth"},
+	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture", "internal/fixture/booth", "internal/fixture/login"},
 	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "controllers", "internal/cli", "internal/tool", "internal/fixture", "internal/fixture/booth"},
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
@@ -136,6 +137,7 @@ func govern(t *testing.T, namespace, url string) {
 	if err := plane.Client(t, plane.Admin).Create(t.Context(), &s); err != nil {
 		t.Fatal(err)
 	}
+	before := s.DeepCopy()
 	if s.Status.EndpointDigest, err = tool.EndpointDigest(s.Spec.Endpoint); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +148,7 @@ func govern(t *testing.T, namespace, url string) {
 		}
 		s.Status.Tools = append(s.Status.Tools, v1alpha1.ToolStatus{Name: d.Name, ClassifiedTier: tier, Tier: tier, Source: v1alpha1.TierSourceName, Reason: "r", Digest: d.Digest()})
 	}
-	if err := plane.Client(t, plane.Manager(t)).Status().Update(t.Context(), &s); err != nil {
+	if err := plane.Client(t, plane.Manager(t)).Status().Patch(t.Context(), &s, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 }

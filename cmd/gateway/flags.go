@@ -92,12 +92,12 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 func (o *oidcOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.issuerURL, "oidc-issuer-url", "", "OIDC provider whose tokens are taken too; set all --oidc flags as kube-apiserver has them")
 	flags.StringVar(&o.caFile, "oidc-ca-file", "", "file of the CA certificates of the provider; default: those of the system")
-	flags.StringVar(&o.usernameClaim, "oidc-username-claim", "sub", "claim that holds the username")
+	flags.StringVar(&o.usernameClaim, "oidc-username-claim", "", "claim that holds the username. Default: sub")
 	flags.StringVar(&o.usernamePrefix, "oidc-username-prefix", "", "what stands before every username; \"-\" for nothing. Default: the issuer URL and #, and nothing with the claim email")
 	flags.StringVar(&o.groupsClaim, "oidc-groups-claim", "", "claim that holds the groups")
 	flags.StringVar(&o.groupsPrefix, "oidc-groups-prefix", "", "what stands before every group")
-	flags.StringSliceVar(&o.signingAlgs, "oidc-signing-algs", []string{"RS256"}, "JOSE algorithms that tokens may be signed with")
-	flags.StringVar(&o.checkTokenFile, "oidc-check-token-file", "", "file with a token of the provider, which the API server is asked about at start: it must know its owner by the same username. \"none\" says that the API server does not know the provider. Needed with --oidc-issuer-url")
+	flags.StringSliceVar(&o.signingAlgs, "oidc-signing-algs", nil, "JOSE algorithms that tokens may be signed with. Default: RS256")
+	flags.StringVar(&o.checkTokenFile, "oidc-check-token-file", "", "file with a token of the provider, which the API server is asked about at every start: it must know its owner by the same username. Keep it fresh: while it has expired the gateway does not become ready. \"none\" says that the API server does not know the provider. Needed with --oidc-issuer-url")
 }
 
 // parsed are the flags once they were checked.

@@ -23,8 +23,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 )
 
-// askAgain is the time between two questions to an API server that gave no answer.
-const askAgain = 2 * time.Second
+const (
+	// askAgain is the time between two tries to learn who may call.
+	askAgain = 2 * time.Second
+	// askWithin bounds one of them: an API server that takes a question and is silent is asked again.
+	askWithin = 15 * time.Second
+)
 
 // door keeps agents out until it is known how to tell who they are.
 type door struct {
@@ -107,19 +111,30 @@ func checkOIDC(ctx context.Context, o options, a *identity.Authenticator) error 
 		if err != nil {
 			return fmt.Errorf("--oidc-check-token-file: %w", err)
 		}
-		if err := a.CheckUsername(ctx, o.cluster, strings.TrimSpace(string(token))); err != nil {
+		err = a.CheckUsername(ctx, o.cluster, strings.TrimSpace(string(token)))
+		switch {
+		case errors.Is(err, identity.ErrExpired):
+			return fmt.Errorf("put a fresh token into the file of --oidc-check-token-file: %w", err)
+		case err != nil:
 			return fmt.Errorf("check usernames by --oidc-check-token-file: %w", err)
 		}
 		return nil
 	})
 }
 
-// untilAnswered asks until there is an answer, whichever.
+// untilAnswered asks until there is an answer, whichever. A token that has expired is none: it says nothing of how names
+// are made, and whoever keeps its file fresh may be about to replace it.
 func untilAnswered(ctx context.Context, ask func(ctx context.Context) error) error {
+	said := ""
 	return wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
-		err := ask(ctx)
-		if errors.Is(err, identity.ErrUnavailable) {
-			log.FromContext(ctx).Error(err, "who may call is not known yet")
+		asking, cancel := context.WithTimeout(ctx, askWithin)
+		defer cancel()
+		err := ask(asking)
+		if errors.Is(err, identity.ErrUnavailable) || errors.Is(err, identity.ErrExpired) {
+			if text := err.Error(); text != said {
+				log.FromContext(ctx).Error(err, "who may call is not known yet")
+				said = text
+			}
 			return false, nil
 		}
 		return err == nil, err

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture/login"
 )
 
 func TestBearer(t *testing.T) {
@@ -82,7 +84,7 @@ func FuzzBearer(f *testing.F) {
 }
 
 func FuzzParseKeys(f *testing.F) {
-	f.Add(jwks(ecSigner("k1"), rsaSigner("k2")))
+	f.Add(login.KeySet(login.EC("k1"), login.RSA("k2")))
 	f.Add([]byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"},{"kty":"OKP","crv":"Ed448"},{}]}`))
 	f.Add([]byte(`{"keys":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -20,6 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"pgregory.net/rapid"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture/login"
 )
 
 const clusterURL = "https://kubernetes.default.svc.cluster.local"
@@ -38,7 +40,7 @@ func agentClaims() map[string]any {
 }
 
 // clusterBy returns an authenticator for the ServiceAccounts of a cluster that signs with these keys.
-func clusterBy(signers ...signer) *Authenticator {
+func clusterBy(signers ...login.Signer) *Authenticator {
 	keys, _ := keysOf(signers...)
 	issuer := &Issuer{URL: clusterURL, algorithms: asymmetric(), keys: keys, caller: serviceAccount}
 	return &Authenticator{Clock: clockAt(now), Issuers: []*Issuer{issuer}}
@@ -46,9 +48,9 @@ func clusterBy(signers ...signer) *Authenticator {
 
 func TestHostileTokensAreRefused(t *testing.T) {
 	t.Parallel()
-	key, other := rsaSigner("k1"), rsaSigner("k1")
-	curve := ecSigner("k2")
-	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(key.public().Key))})
+	key, other := login.RSA("k1"), login.RSA("k1")
+	curve := login.EC("k2")
+	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(key.Public().Key))})
 	private := func(changes map[string]any) map[string]any {
 		return with(agentClaims(), map[string]any{"kubernetes.io": changes})
 	}
@@ -57,46 +59,46 @@ func TestHostileTokensAreRefused(t *testing.T) {
 		token string
 		want  string // "" is taken
 	}{
-		"control":                           {token: key.sign(t, agentClaims())},
-		"control: another key of the set":   {token: curve.sign(t, agentClaims())},
-		"control: without key ID":           {token: signer{alg: jose.RS256, key: key.key}.sign(t, agentClaims())},
-		"control: one audience, not a list": {token: key.sign(t, with(agentClaims(), map[string]any{"aud": billing}))},
-		"control: one of more audiences":    {token: key.sign(t, with(agentClaims(), map[string]any{"aud": []string{"a", billing}}))},
-		"control: nbf within the skew":      {token: key.sign(t, with(agentClaims(), map[string]any{"nbf": now.Add(maxSkew).Unix()}))},
-		"control: expires in a second":      {token: key.sign(t, with(agentClaims(), map[string]any{"exp": now.Unix() + 1}))},
-		"control: without nbf and iat":      {token: key.sign(t, with(agentClaims(), map[string]any{"nbf": nil, "iat": nil}))},
+		"control":                           {token: key.Sign(t, agentClaims())},
+		"control: another key of the set":   {token: curve.Sign(t, agentClaims())},
+		"control: without key ID":           {token: login.Signer{Algorithm: jose.RS256, Key: key.Key}.Sign(t, agentClaims())},
+		"control: one audience, not a list": {token: key.Sign(t, with(agentClaims(), map[string]any{"aud": billing}))},
+		"control: one of more audiences":    {token: key.Sign(t, with(agentClaims(), map[string]any{"aud": []string{"a", billing}}))},
+		"control: nbf within the skew":      {token: key.Sign(t, with(agentClaims(), map[string]any{"nbf": now.Add(maxSkew).Unix()}))},
+		"control: expires in a second":      {token: key.Sign(t, with(agentClaims(), map[string]any{"exp": now.Unix() + 1}))},
+		"control: without nbf and iat":      {token: key.Sign(t, with(agentClaims(), map[string]any{"nbf": nil, "iat": nil}))},
 
 		"alg none":                         {token: unsigned(t, "none", agentClaims()), want: "not a JWT signed with an asymmetric algorithm"},
 		"alg None":                         {token: unsigned(t, "None", agentClaims()), want: "not a JWT"},
-		"HS256 with the public key in PEM": {token: signer{kid: "k1", alg: jose.HS256, key: publicPEM}.sign(t, agentClaims()), want: "not a JWT signed with an asymmetric algorithm"},
-		"HS256 with the modulus":           {token: signer{kid: "k1", alg: jose.HS256, key: jwks(key)}.sign(t, agentClaims()), want: "not a JWT"},
-		"another key with this key ID":     {token: other.sign(t, agentClaims()), want: "signature"},
-		"another algorithm than the key's": {token: signer{kid: "k1", alg: jose.PS256, key: key.key}.sign(t, agentClaims()), want: "signature"},
-		"an unknown key ID":                {token: rsaSigner("junk").sign(t, agentClaims()), want: "signature"},
+		"HS256 with the public key in PEM": {token: login.Signer{KeyID: "k1", Algorithm: jose.HS256, Key: publicPEM}.Sign(t, agentClaims()), want: "not a JWT signed with an asymmetric algorithm"},
+		"HS256 with the modulus":           {token: login.Signer{KeyID: "k1", Algorithm: jose.HS256, Key: login.KeySet(key)}.Sign(t, agentClaims()), want: "not a JWT"},
+		"another key with this key ID":     {token: other.Sign(t, agentClaims()), want: "signature"},
+		"another algorithm than the key's": {token: login.Signer{KeyID: "k1", Algorithm: jose.PS256, Key: key.Key}.Sign(t, agentClaims()), want: "signature"},
+		"an unknown key ID":                {token: login.RSA("junk").Sign(t, agentClaims()), want: "signature"},
 		"its own key in the header":        {token: withOwnKey(t, agentClaims()), want: "signature"},
-		"a signature that is cut":          {token: strings.TrimRight(key.sign(t, agentClaims())[:400], "."), want: "accepted"},
-		"other claims under the signature": {token: swapped(t, key.sign(t, agentClaims()), with(agentClaims(), map[string]any{"sub": sub("admin")})), want: "signature"},
+		"a signature that is cut":          {token: strings.TrimRight(key.Sign(t, agentClaims())[:400], "."), want: "accepted"},
+		"other claims under the signature": {token: swapped(t, key.Sign(t, agentClaims()), with(agentClaims(), map[string]any{"sub": sub("admin")})), want: "signature"},
 		"encrypted":                        {token: encrypted(t, key, agentClaims()), want: "not a JWT signed"},
-		"another issuer":                   {token: key.sign(t, with(agentClaims(), map[string]any{"iss": clusterURL + "/"})), want: "issuer"},
-		"no issuer":                        {token: key.sign(t, with(agentClaims(), map[string]any{"iss": nil})), want: "issuer"},
-		"an issuer that is a list":         {token: key.sign(t, with(agentClaims(), map[string]any{"iss": []string{clusterURL}})), want: "malformed"},
-		"another audience":                 {token: key.sign(t, with(agentClaims(), map[string]any{"aud": []string{billing + "/"}})), want: "its audience must be " + billing},
-		"no audience":                      {token: key.sign(t, with(agentClaims(), map[string]any{"aud": nil})), want: "audience"},
-		"an empty audience":                {token: key.sign(t, with(agentClaims(), map[string]any{"aud": []string{""}})), want: "audience"},
-		"an audience of objects":           {token: key.sign(t, with(agentClaims(), map[string]any{"aud": []any{map[string]any{}}})), want: "malformed"},
-		"no exp":                           {token: key.sign(t, with(agentClaims(), map[string]any{"exp": nil})), want: "no exp"},
-		"expires now":                      {token: key.sign(t, with(agentClaims(), map[string]any{"exp": now.Unix()})), want: "expired"},
-		"an exp that is no number":         {token: key.sign(t, with(agentClaims(), map[string]any{"exp": "never"})), want: "malformed"},
-		"an exp beyond time":               {token: key.sign(t, with(agentClaims(), map[string]any{"exp": json.Number("1e300")})), want: "malformed"},
-		"a later nbf":                      {token: key.sign(t, with(agentClaims(), map[string]any{"nbf": now.Add(maxSkew).Unix() + 1})), want: "not valid yet"},
-		"issued in the future":             {token: key.sign(t, with(agentClaims(), map[string]any{"iat": now.Add(maxSkew).Unix() + 1})), want: "issued in the future"},
-		"sub of another account":           {token: key.sign(t, with(agentClaims(), map[string]any{"sub": sub("admin")})), want: "different ServiceAccounts"},
-		"sub of a user":                    {token: key.sign(t, with(agentClaims(), map[string]any{"sub": "alice"})), want: "different ServiceAccounts"},
-		"without the claims of Kubernetes": {token: key.sign(t, with(agentClaims(), map[string]any{"kubernetes.io": nil})), want: "no ServiceAccount"},
-		"Kubernetes in other letters":      {token: key.sign(t, with(agentClaims(), map[string]any{"kubernetes.io": nil, "Kubernetes.io": agentClaims()["kubernetes.io"]})), want: "no ServiceAccount"},
-		"without a UID":                    {token: key.sign(t, private(map[string]any{"namespace": "agents", "serviceaccount": map[string]any{"name": "bookkeeper"}})), want: "no ServiceAccount"},
-		"claims of Kubernetes as a text":   {token: key.sign(t, with(agentClaims(), map[string]any{"kubernetes.io": "agents"})), want: "malformed"},
-		"a name that is too long":          {token: key.sign(t, with(private(map[string]any{"namespace": "agents", "serviceaccount": map[string]any{"name": strings.Repeat("a", 300), "uid": "u"}}), map[string]any{"sub": sub(strings.Repeat("a", 300))})), want: "longer than 256"},
+		"another issuer":                   {token: key.Sign(t, with(agentClaims(), map[string]any{"iss": clusterURL + "/"})), want: "issuer"},
+		"no issuer":                        {token: key.Sign(t, with(agentClaims(), map[string]any{"iss": nil})), want: "issuer"},
+		"an issuer that is a list":         {token: key.Sign(t, with(agentClaims(), map[string]any{"iss": []string{clusterURL}})), want: "malformed"},
+		"another audience":                 {token: key.Sign(t, with(agentClaims(), map[string]any{"aud": []string{billing + "/"}})), want: "its audience must be " + billing},
+		"no audience":                      {token: key.Sign(t, with(agentClaims(), map[string]any{"aud": nil})), want: "audience"},
+		"an empty audience":                {token: key.Sign(t, with(agentClaims(), map[string]any{"aud": []string{""}})), want: "audience"},
+		"an audience of objects":           {token: key.Sign(t, with(agentClaims(), map[string]any{"aud": []any{map[string]any{}}})), want: "malformed"},
+		"no exp":                           {token: key.Sign(t, with(agentClaims(), map[string]any{"exp": nil})), want: "no exp"},
+		"expires now":                      {token: key.Sign(t, with(agentClaims(), map[string]any{"exp": now.Unix()})), want: "expired"},
+		"an exp that is no number":         {token: key.Sign(t, with(agentClaims(), map[string]any{"exp": "never"})), want: "malformed"},
+		"an exp beyond time":               {token: key.Sign(t, with(agentClaims(), map[string]any{"exp": json.Number("1e300")})), want: "malformed"},
+		"a later nbf":                      {token: key.Sign(t, with(agentClaims(), map[string]any{"nbf": now.Add(maxSkew).Unix() + 1})), want: "not valid yet"},
+		"issued in the future":             {token: key.Sign(t, with(agentClaims(), map[string]any{"iat": now.Add(maxSkew).Unix() + 1})), want: "issued in the future"},
+		"sub of another account":           {token: key.Sign(t, with(agentClaims(), map[string]any{"sub": sub("admin")})), want: "different ServiceAccounts"},
+		"sub of a user":                    {token: key.Sign(t, with(agentClaims(), map[string]any{"sub": "alice"})), want: "different ServiceAccounts"},
+		"without the claims of Kubernetes": {token: key.Sign(t, with(agentClaims(), map[string]any{"kubernetes.io": nil})), want: "no ServiceAccount"},
+		"Kubernetes in other letters":      {token: key.Sign(t, with(agentClaims(), map[string]any{"kubernetes.io": nil, "Kubernetes.io": agentClaims()["kubernetes.io"]})), want: "no ServiceAccount"},
+		"without a UID":                    {token: key.Sign(t, private(map[string]any{"namespace": "agents", "serviceaccount": map[string]any{"name": "bookkeeper"}})), want: "no ServiceAccount"},
+		"claims of Kubernetes as a text":   {token: key.Sign(t, with(agentClaims(), map[string]any{"kubernetes.io": "agents"})), want: "malformed"},
+		"a name that is too long":          {token: key.Sign(t, with(private(map[string]any{"namespace": "agents", "serviceaccount": map[string]any{"name": strings.Repeat("a", 300), "uid": "u"}}), map[string]any{"sub": sub(strings.Repeat("a", 300))})), want: "longer than 256"},
 	} {
 		a := clusterBy(key, curve)
 		got, err := a.Authenticate(t.Context(), request(tc.token), []string{billing})
@@ -144,22 +146,22 @@ func swapped(t *testing.T, token string, claims map[string]any) string {
 // withOwnKey is signed by a key that the token itself brings.
 func withOwnKey(t *testing.T, claims map[string]any) string {
 	t.Helper()
-	own := ecSigner("k2")
-	made := must(jose.NewSigner(jose.SigningKey{Algorithm: own.alg, Key: own.key}, &jose.SignerOptions{EmbedJWK: true}))
+	own := login.EC("k2")
+	made := must(jose.NewSigner(jose.SigningKey{Algorithm: own.Algorithm, Key: own.Key}, &jose.SignerOptions{EmbedJWK: true}))
 	return must(must(made.Sign(must(json.Marshal(claims)))).CompactSerialize())
 }
 
-func encrypted(t *testing.T, to signer, claims map[string]any) string {
+func encrypted(t *testing.T, to login.Signer, claims map[string]any) string {
 	t.Helper()
-	recipient := jose.Recipient{Algorithm: jose.RSA_OAEP, Key: to.public().Key}
+	recipient := jose.Recipient{Algorithm: jose.RSA_OAEP, Key: to.Public().Key}
 	made := must(jose.NewEncrypter(jose.A128GCM, recipient, nil))
 	return must(must(made.Encrypt(must(json.Marshal(claims)))).CompactSerialize())
 }
 
 func TestNothingButTheAuthorizationHeaderSaysWhoCalls(t *testing.T) {
 	t.Parallel()
-	key := ecSigner("k1")
-	token := key.sign(t, agentClaims())
+	key := login.EC("k1")
+	token := key.Sign(t, agentClaims())
 	a := clusterBy(key)
 	r := httptest.NewRequest(http.MethodPost, "/shop/billing/mcp?access_token="+token, strings.NewReader("access_token="+token))
 	r.Header = http.Header{
@@ -179,8 +181,8 @@ func TestNothingButTheAuthorizationHeaderSaysWhoCalls(t *testing.T) {
 
 func TestAnEmptyAudienceIsNone(t *testing.T) {
 	t.Parallel()
-	key := ecSigner("k1")
-	token := key.sign(t, with(agentClaims(), map[string]any{"aud": []string{"", "x"}}))
+	key := login.EC("k1")
+	token := key.Sign(t, with(agentClaims(), map[string]any{"aud": []string{"", "x"}}))
 	for name, tc := range map[string]struct {
 		audiences []string
 		want      error
@@ -197,8 +199,8 @@ func TestAnEmptyAudienceIsNone(t *testing.T) {
 
 func TestAVerifiedTokenIsRememberedOnlyAsLongAsItIsGood(t *testing.T) {
 	t.Parallel()
-	key := ecSigner("k1")
-	token := key.sign(t, with(agentClaims(), map[string]any{"exp": now.Add(2 * time.Minute).Unix()}))
+	key := login.EC("k1")
+	token := key.Sign(t, with(agentClaims(), map[string]any{"exp": now.Add(2 * time.Minute).Unix()}))
 	audiences := []string{billing}
 	a, clock := clusterBy(key), clockAt(now)
 	a.Clock = clock
@@ -225,21 +227,21 @@ func TestAVerifiedTokenIsRememberedOnlyAsLongAsItIsGood(t *testing.T) {
 
 func TestAWithdrawnKeyIsNoticed(t *testing.T) {
 	t.Parallel()
-	key, next := ecSigner("k1"), ecSigner("k2")
-	published := []signer{key}
+	key, next := login.EC("k1"), login.EC("k2")
+	published := []login.Signer{key}
 	a, clock := clusterBy(), clockAt(now)
 	a.Clock = clock
-	a.Issuers[0].keys = &keySet{fetch: func(context.Context) ([]byte, error) { return jwks(published...), nil }}
-	token := key.sign(t, agentClaims())
+	a.Issuers[0].keys = &keySet{fetch: func(context.Context) ([]byte, error) { return login.KeySet(published...), nil }}
+	token := key.Sign(t, agentClaims())
 	if _, err := a.Authenticate(t.Context(), request(token), []string{billing}); err != nil {
 		t.Fatal(err)
 	}
-	published = []signer{next}
+	published = []login.Signer{next}
 	clock.SetTime(now.Add(trustFor + keysFresh))
 	if _, err := a.Authenticate(t.Context(), request(token), []string{billing}); !errors.Is(err, ErrInvalidToken) {
 		t.Errorf("got %v, want %v", err, ErrInvalidToken)
 	}
-	if _, err := a.Authenticate(t.Context(), request(next.sign(t, agentClaims())), []string{billing}); err != nil {
+	if _, err := a.Authenticate(t.Context(), request(next.Sign(t, agentClaims())), []string{billing}); err != nil {
 		t.Errorf("the key in its place: %v", err)
 	}
 }
@@ -247,13 +249,13 @@ func TestAWithdrawnKeyIsNoticed(t *testing.T) {
 // TestATokenIsTakenExactlyWhenEveryClaimIsRight compares the authenticator with the rules, said once more.
 func TestATokenIsTakenExactlyWhenEveryClaimIsRight(t *testing.T) {
 	t.Parallel()
-	good, bad := ecSigner("k1"), ecSigner("k1")
+	good, bad := login.EC("k1"), login.EC("k1")
 	rapid.Check(t, func(r *rapid.T) {
 		exp := rapid.Int64Range(-5, 5).Draw(r, "exp")
 		nbf := rapid.Int64Range(25, 35).Draw(r, "nbf")
 		aud := rapid.SliceOfN(rapid.SampledFrom([]string{billing, "a", "b", ""}), 0, 3).Draw(r, "aud")
 		wanted := rapid.SliceOfN(rapid.SampledFrom([]string{billing, "a", ""}), 0, 2).Draw(r, "wanted")
-		by := rapid.SampledFrom([]signer{good, bad}).Draw(r, "by")
+		by := rapid.SampledFrom([]login.Signer{good, bad}).Draw(r, "by")
 		sub := rapid.SampledFrom([]string{"system:serviceaccount:agents:bookkeeper", "system:serviceaccount:agents:x"}).Draw(r, "sub")
 		meant := false
 		for _, a := range aud {
@@ -261,8 +263,8 @@ func TestATokenIsTakenExactlyWhenEveryClaimIsRight(t *testing.T) {
 				meant = meant || a == w && a != ""
 			}
 		}
-		want := exp > 0 && nbf <= 30 && meant && by.key == good.key && sub == "system:serviceaccount:agents:bookkeeper"
-		token := by.sign(t, with(agentClaims(), map[string]any{"exp": now.Unix() + exp, "nbf": now.Unix() + nbf, "aud": aud, "sub": sub}))
+		want := exp > 0 && nbf <= 30 && meant && by.Key == good.Key && sub == "system:serviceaccount:agents:bookkeeper"
+		token := by.Sign(t, with(agentClaims(), map[string]any{"exp": now.Unix() + exp, "nbf": now.Unix() + nbf, "aud": aud, "sub": sub}))
 		a := clusterBy(good)
 		for _, look := range []string{"first", "second"} {
 			if _, err := a.Authenticate(t.Context(), request(token), wanted); (err == nil) != want {
@@ -274,7 +276,7 @@ func TestATokenIsTakenExactlyWhenEveryClaimIsRight(t *testing.T) {
 
 func TestAReviewBindsATokenToItsAudience(t *testing.T) {
 	t.Parallel()
-	token := ecSigner("k1").sign(t, agentClaims())
+	token := login.EC("k1").Sign(t, agentClaims())
 	for name, tc := range map[string]struct {
 		status authenticationv1.TokenReviewStatus
 		err    error
@@ -313,8 +315,8 @@ func TestAFloodOfTokensIsAFewReviews(t *testing.T) {
 		review.Status = authenticationv1.TokenReviewStatus{Authenticated: authenticated, Audiences: review.Spec.Audiences, User: authenticationv1.UserInfo{Username: "a"}}
 		return nil
 	}}
-	key := ecSigner("k1")
-	token := key.sign(t, agentClaims())
+	key := login.EC("k1")
+	token := key.Sign(t, agentClaims())
 	try := func(token string) error {
 		_, err := a.Authenticate(t.Context(), request(token), []string{billing})
 		return err
@@ -337,7 +339,7 @@ func TestAFloodOfTokensIsAFewReviews(t *testing.T) {
 	if reviews != 2 {
 		t.Errorf("50 times one good token were %d reviews", reviews-1)
 	}
-	for _, junk := range []string{"x", "a.b.c", unsigned(t, "none", agentClaims()), key.sign(t, with(agentClaims(), map[string]any{"aud": "x"}))} {
+	for _, junk := range []string{"x", "a.b.c", unsigned(t, "none", agentClaims()), key.Sign(t, with(agentClaims(), map[string]any{"aud": "x"}))} {
 		if err := try(junk); !errors.Is(err, ErrInvalidToken) {
 			t.Errorf("got %v", err)
 		}
@@ -347,7 +349,7 @@ func TestAFloodOfTokensIsAFewReviews(t *testing.T) {
 	}
 	var last error
 	for range 2 * reviewBurst {
-		last = try(key.sign(t, agentClaims())) // each is another: ECDSA signatures are random
+		last = try(key.Sign(t, agentClaims())) // each is another: ECDSA signatures are random
 	}
 	if reviews > reviewBurst+2 || !errors.Is(last, ErrUnavailable) {
 		t.Errorf("%d tokens were %d reviews, the last: %v", 2*reviewBurst, reviews, last)
@@ -355,8 +357,8 @@ func TestAFloodOfTokensIsAFewReviews(t *testing.T) {
 }
 
 func BenchmarkVerified(b *testing.B) {
-	key := rsaSigner("k1")
-	a, r, audiences := clusterBy(key), request(key.sign(b, agentClaims())), []string{billing}
+	key := login.RSA("k1")
+	a, r, audiences := clusterBy(key), request(key.Sign(b, agentClaims())), []string{billing}
 	for b.Loop() {
 		if _, err := a.Authenticate(b.Context(), r, audiences); err != nil {
 			b.Fatal(err)
@@ -365,8 +367,8 @@ func BenchmarkVerified(b *testing.B) {
 }
 
 func BenchmarkUnverified(b *testing.B) {
-	key := rsaSigner("k1")
-	a, token := clusterBy(key), key.sign(b, agentClaims())
+	key := login.RSA("k1")
+	a, token := clusterBy(key), key.Sign(b, agentClaims())
 	for b.Loop() {
 		parsed, claims, err := parse(token)
 		if err != nil {

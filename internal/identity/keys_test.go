@@ -16,11 +16,13 @@ import (
 	"time"
 
 	jose "github.com/go-jose/go-jose/v4"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture/login"
 )
 
 func TestAFloodOfJunkKeyIDsIsOneQuestion(t *testing.T) {
 	t.Parallel()
-	keys, asked := keysOf(ecSigner("k1"))
+	keys, asked := keysOf(login.EC("k1"))
 	var flood sync.WaitGroup
 	for i := range 200 {
 		flood.Go(func() {
@@ -49,11 +51,11 @@ func TestAFloodOfJunkKeyIDsIsOneQuestion(t *testing.T) {
 
 func TestKeysAreFound(t *testing.T) {
 	t.Parallel()
-	old, next := ecSigner("old"), ecSigner("next")
+	old, next := login.EC("old"), login.EC("next")
 	down := errors.New("down")
 	type step struct {
 		after  time.Duration
-		answer []signer
+		answer []login.Signer
 		fails  error
 		id     string
 		want   int
@@ -61,33 +63,33 @@ func TestKeysAreFound(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"a new key is asked for at once, once the last question is a while ago": {
-			{answer: []signer{old}, id: "old", want: 1},
-			{after: time.Second, answer: []signer{old, next}, id: "next", err: ErrUnavailable},
-			{after: askKeysEvery, answer: []signer{old, next}, id: "next", want: 1},
+			{answer: []login.Signer{old}, id: "old", want: 1},
+			{after: time.Second, answer: []login.Signer{old, next}, id: "next", err: ErrUnavailable},
+			{after: askKeysEvery, answer: []login.Signer{old, next}, id: "next", want: 1},
 		},
 		"a token without a key ID may be of any": {
-			{answer: []signer{old, next}, id: "", want: 2},
+			{answer: []login.Signer{old, next}, id: "", want: 2},
 		},
 		"old keys hold for a while when the issuer is down": {
-			{answer: []signer{old}, id: "old", want: 1},
+			{answer: []login.Signer{old}, id: "old", want: 1},
 			{after: keysFresh, fails: down, id: "old", want: 1},
 			{after: keysUsable - 1, fails: down, id: "old", want: 1},
 			{after: keysUsable, fails: down, id: "old", err: ErrUnavailable},
-			{after: 2 * keysUsable, answer: []signer{old}, id: "old", want: 1},
+			{after: 2 * keysUsable, answer: []login.Signer{old}, id: "old", want: 1},
 		},
 		"an issuer that is down from the start": {
 			{fails: down, id: "old", err: ErrUnavailable},
-			{after: 1, answer: []signer{old}, id: "old", err: ErrUnavailable},
-			{after: askKeysEvery, answer: []signer{old}, id: "old", want: 1},
+			{after: 1, answer: []login.Signer{old}, id: "old", err: ErrUnavailable},
+			{after: askKeysEvery, answer: []login.Signer{old}, id: "old", want: 1},
 		},
 		"a key that is not published any more is gone": {
-			{answer: []signer{old}, id: "old", want: 1},
-			{after: keysFresh - 1, answer: []signer{next}, id: "old", want: 1},
-			{after: keysFresh, answer: []signer{next}, id: "old", want: 0},
+			{answer: []login.Signer{old}, id: "old", want: 1},
+			{after: keysFresh - 1, answer: []login.Signer{next}, id: "old", want: 1},
+			{after: keysFresh, answer: []login.Signer{next}, id: "old", want: 0},
 		},
 	} {
 		var is step
-		keys := &keySet{fetch: func(context.Context) ([]byte, error) { return jwks(is.answer...), is.fails }}
+		keys := &keySet{fetch: func(context.Context) ([]byte, error) { return login.KeySet(is.answer...), is.fails }}
 		for i, is2 := range steps {
 			is = is2
 			found, err := keys.find(t.Context(), now.Add(is.after), is.id)
@@ -103,7 +105,7 @@ func TestACallerThatGivesUpDoesNotEndTheQuestion(t *testing.T) {
 	release := make(chan struct{})
 	keys := &keySet{fetch: func(ctx context.Context) ([]byte, error) {
 		<-release
-		return jwks(ecSigner("k1")), ctx.Err()
+		return login.KeySet(login.EC("k1")), ctx.Err()
 	}}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -122,8 +124,8 @@ func TestOnlyKeysThatVerifyAreTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := ecSigner("k1").public()
-	encryption, private := good, ecSigner("k3")
+	good := login.EC("k1").Public()
+	encryption, private := good, login.EC("k3")
 	encryption.Use = "enc"
 	for name, tc := range map[string]struct {
 		key  any
@@ -131,7 +133,7 @@ func TestOnlyKeysThatVerifyAreTaken(t *testing.T) {
 	}{
 		"control":               {key: good, want: 1},
 		"for encryption":        {key: encryption},
-		"private":               {key: jose.JSONWebKey{Key: private.key, KeyID: "k3"}},
+		"private":               {key: jose.JSONWebKey{Key: private.Key, KeyID: "k3"}},
 		"symmetric":             {key: map[string]any{"kty": "oct", "k": "c2VjcmV0", "kid": "k1"}},
 		"RSA of 1024 bits":      {key: jose.JSONWebKey{Key: &small.PublicKey, KeyID: "k1"}},
 		"of a kind not known":   {key: map[string]any{"kty": "OKP", "crv": "Ed448", "x": "AAAA"}},

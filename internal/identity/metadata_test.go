@@ -7,10 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +18,9 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture/login"
 )
 
 var (
@@ -128,7 +129,7 @@ func TestChallenge(t *testing.T) {
 }
 
 // protected is an MCP server behind the authenticator, as a gateway is, and the names of those who called its tool.
-func protected(t *testing.T, p *provider) (address string, calls <-chan string) {
+func protected(t *testing.T, p *login.Provider) (address string, calls <-chan string) {
 	t.Helper()
 	called := make(chan string, 1)
 	type callerKey struct{}
@@ -138,7 +139,7 @@ func protected(t *testing.T, p *provider) (address string, calls <-chan string) 
 		return mcp.NewToolResultText("17"), nil
 	})
 	inner := server.NewStreamableHTTPServer(tools)
-	a := &Authenticator{Clock: clockAt(time.Now()), Issuers: []*Issuer{must(OIDC{URL: p.URL, CA: p.ca()}.Issuer())}}
+	a := &Authenticator{Clock: clockAt(time.Now()), Issuers: []*Issuer{must(OIDC{URL: p.URL, CA: login.CA(p.Server)}.Issuer())}}
 	metadata := &Metadata{Servers: []types.NamespacedName{billingServer, stockServer}, AuthorizationServers: []string{p.URL}}
 	mux := http.NewServeMux()
 	mux.Handle(MetadataPath+"/", metadata)
@@ -159,12 +160,12 @@ func protected(t *testing.T, p *provider) (address string, calls <-chan string) 
 // TestAStandardClientLogsIn goes from a refused call to a good one, with no more than the address of the server.
 func TestAStandardClientLogsIn(t *testing.T) {
 	t.Parallel()
-	p := newProvider(rsaSigner("k1"))
+	p := login.Start(clock.RealClock{})
 	t.Cleanup(p.Close)
 	for name, first := range map[string]*client.Token{
 		"without a token":           nil,
-		"with a token for another":  {AccessToken: p.signer().sign(t, person(p.URL, map[string]any{"aud": "x"})), TokenType: "Bearer"},
-		"with a token that is over": {AccessToken: p.signer().sign(t, person(p.URL, map[string]any{"exp": 1})), TokenType: "Bearer"},
+		"with a token for another":  {AccessToken: p.Signer.Sign(t, person(p.URL, map[string]any{"aud": "x"})), TokenType: "Bearer"},
+		"with a token that is over": {AccessToken: p.Signer.Sign(t, person(p.URL, map[string]any{"exp": 1})), TokenType: "Bearer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -198,7 +199,7 @@ func TestAStandardClientLogsIn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			back := visit(t, p, page)
+			back := p.Visit(t, page)
 			if err := handler.ProcessAuthorizationResponse(t.Context(), back.Get("code"), back.Get("state"), verifier); err != nil {
 				t.Fatal(err)
 			}
@@ -215,21 +216,4 @@ func TestAStandardClientLogsIn(t *testing.T) {
 			}
 		})
 	}
-}
-
-// visit opens a login page as a browser does, and returns what it is sent back with.
-func visit(t *testing.T, p *provider, page string) url.Values {
-	t.Helper()
-	browser := *p.Client()
-	browser.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := browser.Get(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusFound {
-		body, _ := io.ReadAll(resp.Body)
-		t.Fatalf("log in: %d %s", resp.StatusCode, body)
-	}
-	return must(url.Parse(resp.Header.Get("Location"))).Query()
 }

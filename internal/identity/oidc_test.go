@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture/login"
 )
 
 // person is what a provider says of one; the issuer is added where its URL is known.
@@ -24,7 +27,7 @@ func person(iss string, changes map[string]any) map[string]any {
 
 func TestPeopleAndAgentsOfAProvider(t *testing.T) {
 	t.Parallel()
-	p := newProvider(rsaSigner("k1"))
+	p := login.Start(clock.RealClock{})
 	t.Cleanup(p.Close)
 	everybody := "system:authenticated"
 	actor := func(claims map[string]any) map[string]any { return map[string]any{"act": claims} }
@@ -75,14 +78,14 @@ func TestPeopleAndAgentsOfAProvider(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tc.oidc.URL, tc.oidc.CA = p.URL, p.ca()
+			tc.oidc.URL, tc.oidc.CA = p.URL, login.CA(p.Server)
 			issuer, err := tc.oidc.Issuer()
 			if err != nil {
 				t.Fatal(err)
 			}
 			a := &Authenticator{Clock: clockAt(time.Now()), Issuers: []*Issuer{issuer}}
 			claims := person(p.URL, tc.changes)
-			got, err := a.Authenticate(t.Context(), request(p.signer().sign(t, claims)), []string{billing})
+			got, err := a.Authenticate(t.Context(), request(p.Signer.Sign(t, claims)), []string{billing})
 			if tc.refusal != "" {
 				if !errors.Is(err, ErrInvalidToken) || !strings.Contains(err.Error(), tc.refusal) {
 					t.Errorf("got %v, want %q", err, tc.refusal)
@@ -102,17 +105,17 @@ func TestPeopleAndAgentsOfAProvider(t *testing.T) {
 
 func TestOneIssuerCannotSpeakForAnother(t *testing.T) {
 	t.Parallel()
-	one, two := newProvider(rsaSigner("k")), newProvider(rsaSigner("k"))
+	one, two := login.Start(clock.RealClock{}), login.Start(clock.RealClock{})
 	t.Cleanup(one.Close)
 	t.Cleanup(two.Close)
 	a := &Authenticator{Clock: clockAt(time.Now())}
-	for _, p := range []*provider{one, two} {
-		a.Issuers = append(a.Issuers, must(OIDC{URL: p.URL, CA: p.ca(), UsernamePrefix: "-"}.Issuer()))
+	for _, p := range []*login.Provider{one, two} {
+		a.Issuers = append(a.Issuers, must(OIDC{URL: p.URL, CA: login.CA(p.Server), UsernamePrefix: "-"}.Issuer()))
 	}
-	if _, err := a.Authenticate(t.Context(), request(two.signer().sign(t, person(two.URL, nil))), []string{billing}); err != nil {
+	if _, err := a.Authenticate(t.Context(), request(two.Signer.Sign(t, person(two.URL, nil))), []string{billing}); err != nil {
 		t.Errorf("control: %v", err)
 	}
-	_, err := a.Authenticate(t.Context(), request(two.signer().sign(t, person(one.URL, nil))), []string{billing})
+	_, err := a.Authenticate(t.Context(), request(two.Signer.Sign(t, person(one.URL, nil))), []string{billing})
 	if !errors.Is(err, ErrInvalidToken) {
 		t.Errorf("got %v, want %v", err, ErrInvalidToken)
 	}
@@ -145,7 +148,7 @@ func TestSettingsOfAnIssuer(t *testing.T) {
 
 func TestAProviderThatCannotBeTrustedIsUnavailable(t *testing.T) {
 	t.Parallel()
-	key := rsaSigner("k1")
+	key := login.RSA("k1")
 	for name, tc := range map[string]struct {
 		configuration func(url string) string
 		keys          http.HandlerFunc
@@ -176,13 +179,13 @@ func TestAProviderThatCannotBeTrustedIsUnavailable(t *testing.T) {
 				tc.configuration = func(url string) string { return `{"issuer":"` + url + `","jwks_uri":"` + url + `/keys"}` }
 			}
 			if tc.keys == nil {
-				tc.keys = func(w http.ResponseWriter, _ *http.Request) { w.Write(jwks(key)) }
+				tc.keys = func(w http.ResponseWriter, _ *http.Request) { w.Write(login.KeySet(key)) }
 			}
 			mux.HandleFunc(discoveryPath, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(tc.configuration(server.URL))) })
 			mux.HandleFunc("/keys", tc.keys)
-			ca := (&provider{Server: server}).ca()
+			ca := login.CA(server)
 			a := &Authenticator{Clock: clockAt(time.Now()), Issuers: []*Issuer{must(OIDC{URL: server.URL, CA: ca}.Issuer())}}
-			_, err := a.Authenticate(t.Context(), request(key.sign(t, person(server.URL, nil))), []string{billing})
+			_, err := a.Authenticate(t.Context(), request(key.Sign(t, person(server.URL, nil))), []string{billing})
 			if tc.want == "" {
 				if err != nil {
 					t.Errorf("got %v", err)
@@ -198,10 +201,10 @@ func TestAProviderThatCannotBeTrustedIsUnavailable(t *testing.T) {
 
 func TestTheCertificateOfAProviderIsChecked(t *testing.T) {
 	t.Parallel()
-	p := newProvider(rsaSigner("k1"))
+	p := login.Start(clock.RealClock{})
 	t.Cleanup(p.Close)
 	a := &Authenticator{Clock: clockAt(time.Now()), Issuers: []*Issuer{must(OIDC{URL: p.URL}.Issuer())}}
-	_, err := a.Authenticate(t.Context(), request(p.signer().sign(t, person(p.URL, nil))), []string{billing})
+	_, err := a.Authenticate(t.Context(), request(p.Signer.Sign(t, person(p.URL, nil))), []string{billing})
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("got %v, want an unknown certificate", err)
 	}

@@ -18,19 +18,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture/login"
 )
 
-// plane is a real API server that takes the tokens of login too, with the settings of kube-apiserver's defaults. It is
+// plane is a real API server that takes the tokens of people too, with the settings of kube-apiserver's defaults. It is
 // started by the first test that needs it: not where only rules are tested, fuzzed or measured.
 type plane struct {
-	env   *envtest.Environment
-	cfg   *rest.Config
-	login *provider
-	dir   string
-	err   error
+	env    *envtest.Environment
+	cfg    *rest.Config
+	people *login.Provider
+	dir    string
+	err    error
 }
 
 var started struct {
@@ -38,7 +41,7 @@ var started struct {
 	plane
 }
 
-// apiAudience is what the API server wants in tokens of login.
+// apiAudience is what the API server wants in tokens of people.
 const apiAudience = "kubernetes"
 
 const startTimeout = 2 * time.Minute
@@ -54,30 +57,30 @@ func TestMain(m *testing.M) {
 }
 
 // cluster returns an administrator's configuration, and the provider that the API server trusts.
-func cluster(t testing.TB) (*rest.Config, *provider) {
+func cluster(t testing.TB) (*rest.Config, *login.Provider) {
 	t.Helper()
 	started.Do(func() { started.err = started.start() })
 	if started.err != nil {
 		t.Fatal(started.err)
 	}
-	return started.cfg, started.login
+	return started.cfg, started.people
 }
 
 func (p *plane) start() (err error) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		return errors.New("KUBEBUILDER_ASSETS is not set: run `make test`, or `export KUBEBUILDER_ASSETS=$(hack/envtest.sh)` first")
 	}
-	p.login = newProvider(rsaSigner("login-1"))
+	p.people = login.Start(clock.RealClock{})
 	if p.dir, err = os.MkdirTemp("", "tidewaiter-"); err != nil {
 		return err
 	}
 	ca := filepath.Join(p.dir, "ca.pem")
-	if err := os.WriteFile(ca, p.login.ca(), 0o600); err != nil {
+	if err := os.WriteFile(ca, login.CA(p.people.Server), 0o600); err != nil {
 		return err
 	}
 	p.env = &envtest.Environment{ControlPlaneStartTimeout: startTimeout, ControlPlaneStopTimeout: startTimeout}
 	p.env.ControlPlane.GetAPIServer().Configure().
-		Append("oidc-issuer-url", p.login.URL).Append("oidc-client-id", apiAudience).Append("oidc-ca-file", ca)
+		Append("oidc-issuer-url", p.people.URL).Append("oidc-client-id", apiAudience).Append("oidc-ca-file", ca)
 	if p.cfg, err = p.env.Start(); err != nil {
 		return fmt.Errorf("start the control plane: %w", err)
 	}
@@ -85,8 +88,8 @@ func (p *plane) start() (err error) {
 }
 
 func (p *plane) stop() error {
-	if p.login != nil {
-		p.login.Close()
+	if p.people != nil {
+		p.people.Close()
 	}
 	var err error
 	if p.env != nil {

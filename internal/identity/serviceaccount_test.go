@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/internal/fixture/login"
 )
 
 const billing = "https://tidewaiter.example.com/shop/billing/mcp"
@@ -146,7 +148,7 @@ func TestAnAPIServerThatDoesNotAnswerIsUnavailable(t *testing.T) {
 
 func TestCheckUsername(t *testing.T) {
 	t.Parallel()
-	administrator, login := cluster(t)
+	administrator, people := cluster(t)
 	gateway := account(t, "gateway")
 	plain := asAccount(t, gateway)
 	accounts, err := ServiceAccounts(t.Context(), plain)
@@ -159,23 +161,23 @@ func TestCheckUsername(t *testing.T) {
 	}
 	at := time.Now()
 	ticket := map[string]any{
-		"iss": login.URL, "sub": "alice", "aud": apiAudience, "exp": at.Add(time.Hour).Unix(), "iat": at.Unix(),
+		"iss": people.URL, "sub": "alice", "aud": apiAudience, "exp": at.Add(time.Hour).Unix(), "iat": at.Unix(),
 		"email": "alice@example.com", "email_verified": true,
 	}
-	same := OIDC{URL: login.URL, CA: login.ca()}
+	same := OIDC{URL: people.URL, CA: login.CA(people.Server)}
 	for name, tc := range map[string]struct {
 		oidc  OIDC
 		token string
 		want  string
 	}{
 		"the gateway's own token":        {oidc: same, token: own},
-		"a token of the provider":        {oidc: same, token: login.signer().sign(t, ticket)},
-		"with an actor":                  {oidc: same, token: login.signer().sign(t, with(ticket, map[string]any{"act": map[string]any{"sub": "agent"}}))},
-		"another prefix":                 {oidc: OIDC{URL: login.URL, CA: login.ca(), UsernamePrefix: "-"}, token: login.signer().sign(t, ticket), want: `belongs to "alice" here (claim "sub" with prefix "") and to "` + login.URL + `#alice" at the API server`},
-		"another claim":                  {oidc: OIDC{URL: login.URL, CA: login.ca(), UsernameClaim: "email"}, token: login.signer().sign(t, ticket), want: `belongs to "alice@example.com" here (claim "email" with prefix "")`},
-		"not for the API server":         {oidc: same, token: login.signer().sign(t, with(ticket, map[string]any{"aud": billing})), want: errNotTaken.Error()},
-		"expired":                        {oidc: same, token: login.signer().sign(t, with(ticket, map[string]any{"exp": at.Unix() - 1})), want: "it has expired"},
-		"of an issuer that is not known": {oidc: same, token: ecSigner("x").sign(t, with(ticket, map[string]any{"iss": "https://x"})), want: `of issuer "https://x", whose tokens are not verified here`},
+		"a token of the provider":        {oidc: same, token: people.Signer.Sign(t, ticket)},
+		"with an actor":                  {oidc: same, token: people.Signer.Sign(t, with(ticket, map[string]any{"act": map[string]any{"sub": "agent"}}))},
+		"another prefix":                 {oidc: OIDC{URL: people.URL, CA: login.CA(people.Server), UsernamePrefix: "-"}, token: people.Signer.Sign(t, ticket), want: `belongs to "alice" here (claim "sub" with prefix "") and to "` + people.URL + `#alice" at the API server`},
+		"another claim":                  {oidc: OIDC{URL: people.URL, CA: login.CA(people.Server), UsernameClaim: "email"}, token: people.Signer.Sign(t, ticket), want: `belongs to "alice@example.com" here (claim "email" with prefix "")`},
+		"not for the API server":         {oidc: same, token: people.Signer.Sign(t, with(ticket, map[string]any{"aud": billing})), want: errNotTaken.Error()},
+		"expired":                        {oidc: same, token: people.Signer.Sign(t, with(ticket, map[string]any{"exp": at.Unix() - 1})), want: "it has expired"},
+		"of an issuer that is not known": {oidc: same, token: login.EC("x").Sign(t, with(ticket, map[string]any{"iss": "https://x"})), want: `of issuer "https://x", whose tokens are not verified here`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
