@@ -49,7 +49,7 @@ type ApprovalRequestReconciler struct {
 }
 
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=approvalrequests,verbs=get;list;watch;delete
-// +kubebuilder:rbac:groups=tidewaiter.dev,resources=approvalrequests/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=tidewaiter.dev,resources=approvalrequests/status,verbs=patch
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 

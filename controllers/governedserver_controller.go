@@ -67,7 +67,7 @@ type GovernedServerReconciler struct {
 }
 
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers;toolpolicies;approvalrequests,verbs=get;list;watch
-// +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers/status;approvalrequests/status,verbs=get;patch
+// +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers/status;approvalrequests/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

@@ -68,6 +68,7 @@ func (o *office) addServer(t *testing.T, name string, edits ...func(*v1alpha1.Go
 	listed := func(name, digit string, tier v1alpha1.Tier, reason string) v1alpha1.ToolStatus {
 		return v1alpha1.ToolStatus{Name: name, ClassifiedTier: tier, Tier: tier, Source: v1alpha1.TierSourceName, Reason: reason, Digest: fixture.Digest(digit)}
 	}
+	before := server.DeepCopy()
 	server.Status = v1alpha1.GovernedServerStatus{
 		EndpointDigest: endpoint,
 		Conditions: []metav1.Condition{{
@@ -89,7 +90,7 @@ func (o *office) addServer(t *testing.T, name string, edits ...func(*v1alpha1.Go
 	for _, edit := range edits {
 		edit(&server)
 	}
-	if err := o.manager.Status().Update(t.Context(), &server); err != nil {
+	if err := o.manager.Status().Patch(t.Context(), &server, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -688,9 +689,10 @@ func TestWatchingShowsToolsThatChange(t *testing.T) {
 	if err := o.manager.Get(t.Context(), client.ObjectKey{Namespace: o.namespace, Name: "billing"}, &server); err != nil {
 		t.Fatal(err)
 	}
+	before := server.DeepCopy()
 	server.Status.Records[1].Approved = 3
 	server.Status.Records[1].Autonomy = v1alpha1.AutonomyEligible
-	if err := o.manager.Status().Update(t.Context(), &server); err != nil {
+	if err := o.manager.Status().Patch(t.Context(), &server, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 	if line := strings.Fields(<-lines); len(line) < 5 || strings.Join(line[:5], " ") != "update_invoice Reversible Name Eligible 3" {
@@ -710,6 +712,7 @@ func TestPromotionShowsWhatEarnedIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := s.server.DeepCopy()
 	s.server.Status = v1alpha1.GovernedServerStatus{
 		EndpointDigest: endpoint,
 		Conditions: []metav1.Condition{{
@@ -720,7 +723,7 @@ func TestPromotionShowsWhatEarnedIt(t *testing.T) {
 		}},
 		Records: []v1alpha1.ToolRecord{{Tool: "lift_box", Digest: fixture.Digest("0"), EndpointDigest: endpoint, Approved: 3, Autonomy: v1alpha1.AutonomyEligible}},
 	}
-	if err := s.manager.Status().Update(t.Context(), s.server); err != nil {
+	if err := s.manager.Status().Patch(t.Context(), s.server, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 	for i, arguments := range []string{`{"box":"7","kg":40}`, `{"box":"9","kg":12.5}`, `{"box":"7","kg":90}`, `{"box":"7","kg":9000}`} {

@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -150,6 +151,7 @@ func TestDescribeBriefsWhoDecides(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	digest := "sha256:" + strings.Repeat("0", 64)
+	before := s.server.DeepCopy()
 	s.server.Status = v1alpha1.GovernedServerStatus{
 		EndpointDigest: digest,
 		Tools: []v1alpha1.ToolStatus{{
@@ -158,7 +160,7 @@ func TestDescribeBriefsWhoDecides(t *testing.T) {
 		}},
 		Records: []v1alpha1.ToolRecord{{Tool: "lift_box", Digest: digest, EndpointDigest: digest, Approved: 2, Autonomy: v1alpha1.AutonomyNone}},
 	}
-	if err := s.manager.Status().Update(t.Context(), s.server); err != nil {
+	if err := s.manager.Status().Patch(t.Context(), s.server, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 	policy := &v1alpha1.ToolPolicy{

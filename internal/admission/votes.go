@@ -39,6 +39,9 @@ type Votes struct {
 	Metrics *Metrics
 }
 
+// +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers;approvalrequests,verbs=get
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
 // Handler serves POST /mutate (a decision becomes a vote), /validate (what is stored is what was signed) and /hint (a
 // person who forgets the subresource is told).
 func (v *Votes) Handler() http.Handler {

@@ -62,12 +62,17 @@ type Serving struct {
 	CertificateSecret string
 
 	mu sync.RWMutex
-	// certificate and path are those of the last round that could read them.
+	// certificate and path, the seed of the paths, are those of the last round that could read them.
 	certificate *tls.Certificate
 	path        string
 	// problem is what the last round ended with.
 	problem error
 }
+
+// +kubebuilder:rbac:groups="",namespace=tidewaiter-system,resources=secrets,verbs=create
+// +kubebuilder:rbac:groups="",namespace=tidewaiter-system,resources=secrets,resourceNames=tidewaiter-webhook,verbs=get;update
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=tidewaiter-webhook,verbs=get;patch
 
 // NeedLeaderElection tells that every replica does this work.
 func (s *Serving) NeedLeaderElection() bool { return false }
@@ -105,14 +110,19 @@ func (s *Serving) TLS(config *tls.Config) {
 func (s *Serving) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.RLock()
-		path := s.path
+		seed := s.path
 		s.mu.RUnlock()
 		segment, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-		if path == "" || subtle.ConstantTimeCompare([]byte(segment), []byte(path)) != 1 {
+		current, coming, former := pathsAt(seed, s.Clock.Now())
+		good := 0
+		for _, path := range []string{current, coming, former} {
+			good |= subtle.ConstantTimeCompare([]byte(segment), []byte(path))
+		}
+		if seed == "" || good != 1 {
 			http.NotFound(w, r)
 			return
 		}
-		http.StripPrefix("/"+path, next).ServeHTTP(w, r)
+		http.StripPrefix("/"+segment, next).ServeHTTP(w, r)
 	})
 }
 
@@ -178,7 +188,8 @@ func (s *Serving) step(ctx context.Context) (done bool, err error) {
 		}
 		return false, s.write(ctx, secret, after, what)
 	}
-	if changed, err := s.correct(ctx, c, now.path, bundle); err != nil || changed {
+	current, coming, _ := pathsAt(now.path, s.Clock.Now())
+	if changed, err := s.correct(ctx, c, paths{current, coming}, bundle); err != nil || changed {
 		return false, err
 	}
 	if len(c.missing) > 0 {

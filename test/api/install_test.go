@@ -5,6 +5,7 @@ package api_test
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 )
@@ -75,9 +76,9 @@ func TestTheInstallationHoldsEveryManifest(t *testing.T) {
 	}
 }
 
-// The policies compare with the manager's user name, which has its namespace in it.
-func TestAnotherNamespaceReachesThePolicies(t *testing.T) {
-	t.Parallel()
+// into returns a copy of config/ that installs into a namespace.
+func into(t *testing.T, namespace string) string {
+	t.Helper()
 	copied := t.TempDir()
 	if err := os.CopyFS(copied, os.DirFS(config)); err != nil {
 		t.Fatal(err)
@@ -87,16 +88,56 @@ func TestAnotherNamespaceReachesThePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	moved := bytes.Replace(manifest, []byte("\nnamespace: "+fixture.SystemNamespace+"\n"), []byte("\nnamespace: elsewhere\n"), 1)
+	moved := bytes.Replace(manifest, []byte("\nnamespace: "+fixture.SystemNamespace+"\n"), []byte("\nnamespace: "+namespace+"\n"), 1)
 	if err := os.WriteFile(file, moved, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := kubectl(t, "", "kustomize", filepath.Join(copied, "default"))
+	return copied
+}
+
+// The policies compare with the manager's user name, which has its namespace in it.
+func TestAnotherNamespaceReachesThePolicies(t *testing.T) {
+	t.Parallel()
+	out := kubectl(t, "", "kustomize", filepath.Join(into(t, "elsewhere"), "default"))
 	if strings.Contains(out, fixture.SystemNamespace) {
 		t.Errorf("%s is left in the build for another namespace", fixture.SystemNamespace)
 	}
 	if want := "system:serviceaccount:elsewhere:tidewaiter-manager"; strings.Count(out, want) != 4 {
 		t.Errorf("%s stands %d times in the build, want once in each of four policies", want, strings.Count(out, want))
+	}
+}
+
+// With cert-manager the certificates are made where the manager is, and for its Service there.
+func TestAnotherNamespaceReachesTheCertificates(t *testing.T) {
+	t.Parallel()
+	for _, namespace := range []string{fixture.SystemNamespace, "elsewhere"} {
+		overlay := filepath.Join(into(t, namespace), "overlay")
+		if err := os.Mkdir(overlay, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		kustomization := "resources: [../default]\ncomponents: [../certmanager]\n"
+		if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]int{}
+		for _, object := range build(t, overlay) {
+			if group := object.GroupVersionKind().Group; group == "cert-manager.io" {
+				seen[object.GetKind()+" in "+object.GetNamespace()]++
+			}
+			if names, found, _ := unstructured.NestedStringSlice(object.Object, "spec", "dnsNames"); found {
+				seen[strings.Join(names, " ")]++
+			}
+			if from := object.GetAnnotations()["cert-manager.io/inject-ca-from"]; from != "" {
+				seen[from]++
+			}
+		}
+		want := map[string]int{
+			"Issuer in " + namespace: 2, "Certificate in " + namespace: 2,
+			"tidewaiter-webhook." + namespace + ".svc": 1, namespace + "/tidewaiter-webhook": 2,
+		}
+		if diff := cmp.Diff(want, seen); diff != "" {
+			t.Errorf("the build for %s (-want +got):\n%s", namespace, diff)
+		}
 	}
 }
 
@@ -188,50 +229,110 @@ func TestTheChartHasTheCRDs(t *testing.T) {
 	}
 }
 
-// What the controllers say in their markers that they need, the manager's role gives.
-func TestTheManagersRoleCoversTheMarkers(t *testing.T) {
+// What the code says in its markers that the manager needs is what the manager's roles give, and nothing else.
+func TestTheManagersRolesAreItsMarkers(t *testing.T) {
 	t.Parallel()
-	manifest, err := os.ReadFile(config + "/rbac/manager_role.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var role rbacv1.ClusterRole
-	if err := yaml.UnmarshalStrict(manifest, &role); err != nil {
-		t.Fatal(err)
-	}
 	given := map[string]bool{}
-	for _, rule := range role.Rules {
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				for _, verb := range rule.Verbs {
-					given[group+" "+resource+" "+verb] = true
-				}
+	for _, file := range []string{"manager_role.yaml", "webhook_role.yaml"} {
+		manifest, err := os.ReadFile(filepath.Join(config, "rbac", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := fixture.Parse(string(manifest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, object := range objects {
+			if kind := object.GetKind(); kind != "Role" && kind != "ClusterRole" {
+				continue
+			}
+			var role rbacv1.Role
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
+				t.Fatal(err)
+			}
+			for _, rule := range role.Rules {
+				addRights(given, role.Namespace, rule)
 			}
 		}
 	}
-	files, err := filepath.Glob("../../controllers/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	marker := regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:groups="?([^",]*)"?,resources=([^,]+),verbs=(\S+)$`)
-	found := 0
-	for _, file := range files {
+	needed := map[string]bool{}
+	for _, file := range sources(t, "../../controllers", "../../internal") {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, match := range marker.FindAllStringSubmatch(string(source), -1) {
-			found++
-			for resource := range strings.SplitSeq(match[2], ";") {
-				for verb := range strings.SplitSeq(match[3], ";") {
-					if right := match[1] + " " + resource + " " + verb; !given[right] {
-						t.Errorf("%s needs %q, which config/rbac/manager_role.yaml does not give", filepath.Base(file), right)
-					}
+		for _, marker := range regexp.MustCompile(`(?m)^// \+kubebuilder:rbac:(\S+)$`).FindAllStringSubmatch(string(source), -1) {
+			namespace, rule := parseMarker(t, marker[1])
+			addRights(needed, namespace, rule)
+		}
+	}
+	if diff := cmp.Diff(needed, given); diff != "" {
+		t.Errorf("the markers and config/rbac (-needed +given):\n%s", diff)
+	}
+}
+
+// addRights adds each right of a rule as one line.
+func addRights(rights map[string]bool, namespace string, rule rbacv1.PolicyRule) {
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{"*"}
+	}
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			for _, name := range names {
+				for _, verb := range rule.Verbs {
+					rights[strings.Join([]string{verb, resource + "." + group, name, in(namespace)}, " ")] = true
 				}
 			}
 		}
 	}
-	if found == 0 {
-		t.Error("no +kubebuilder:rbac marker found in controllers/")
+}
+
+func in(namespace string) string {
+	if namespace == "" {
+		return "in every namespace"
 	}
+	return "in " + namespace
+}
+
+// parseMarker reads what stands behind +kubebuilder:rbac: in a comment.
+func parseMarker(t *testing.T, marker string) (namespace string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	for field := range strings.SplitSeq(marker, ",") {
+		name, value, _ := strings.Cut(field, "=")
+		values := strings.Split(strings.Trim(value, `"`), ";")
+		switch name {
+		case "groups":
+			rule.APIGroups = values
+		case "resources":
+			rule.Resources = values
+		case "resourceNames":
+			rule.ResourceNames = values
+		case "verbs":
+			rule.Verbs = values
+		case "namespace":
+			namespace = value
+		default:
+			t.Fatalf("marker %s: unknown field %s", marker, name)
+		}
+	}
+	return namespace, rule
+}
+
+// sources returns the Go files of folders and of what is in them.
+func sources(t *testing.T, folders ...string) []string {
+	t.Helper()
+	var files []string
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				files = append(files, path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
 }

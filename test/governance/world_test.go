@@ -210,8 +210,9 @@ func (w *world) discover() {
 func (w *world) status(edit func(*v1alpha1.GovernedServerStatus)) {
 	w.t.Helper()
 	server := w.governed()
+	before := server.DeepCopy()
 	edit(&server.Status)
-	if err := w.manager.Status().Update(w.t.Context(), server); err != nil {
+	if err := w.manager.Status().Patch(w.t.Context(), server, client.MergeFrom(before)); err != nil {
 		w.t.Fatal(err)
 	}
 }
