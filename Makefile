@@ -91,6 +91,7 @@ verify: generate manifests ## Fail when generated files are not what the sources
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "verify: not formatted, run make fmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@go mod tidy -diff || { echo "verify: run go mod tidy"; exit 1; }
 	@test -z "$$(git status --porcelain)" || { echo "verify: generated files differ, or the tree is not clean:"; git status --short; git diff; exit 1; }
+	@echo "verify: generated files are up to date"
 
 .PHONY: help
 help: ## Show this help.
