@@ -129,7 +129,7 @@ func (l *ledger) count(request *v1alpha1.ApprovalRequest) bool {
 	switch {
 	case isDenial(request):
 		record.Denied++
-	case same && isClean(request):
+	case same && request.IsClean():
 		record.Approved++
 	case same && request.CurrentPhase() == v1alpha1.PhaseFailed:
 		record.Failed++
@@ -169,27 +169,6 @@ func (l *ledger) meansLess(a, b *v1alpha1.ToolRecord) bool {
 // isDenial tells whether a person refused the action for good.
 func isDenial(request *v1alpha1.ApprovalRequest) bool {
 	return request.CurrentPhase() == v1alpha1.PhaseDenied
-}
-
-// isClean tells whether as many persons as were needed approved the action, nobody said otherwise, it ran, and it
-// succeeded without anybody having to find that out.
-func isClean(request *v1alpha1.ApprovalRequest) bool {
-	s := request.Status
-	return request.CurrentPhase() == v1alpha1.PhaseSucceeded && s.Resolution == nil &&
-		s.Execution != nil && s.Execution.Outcome == v1alpha1.OutcomeSucceeded && wasApproved(request)
-}
-
-// wasApproved tells whether the votes of a request carry it. Their signatures were verified by the gateway before it
-// ran; whoever could forge votes here could write records as well.
-func wasApproved(request *v1alpha1.ApprovalRequest) bool {
-	persons := map[string]bool{}
-	for _, vote := range request.Status.Votes {
-		if vote.Decision != v1alpha1.DecisionApproved {
-			return false
-		}
-		persons[vote.Username] = true
-	}
-	return len(persons) >= max(int(request.Spec.RequiredApprovals), 1)
 }
 
 // isAccounted tells whether a request says itself that it is counted.

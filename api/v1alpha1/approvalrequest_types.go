@@ -477,6 +477,33 @@ func (r *ApprovalRequest) CurrentPhase() Phase {
 	return r.Status.Phase
 }
 
+// LastVote returns when the last vote for a decision was given; zero without one. It checks no signature.
+func (r *ApprovalRequest) LastVote(decision Decision) time.Time {
+	var last time.Time
+	for _, v := range r.Status.Votes {
+		if v.Decision == decision && v.Time.After(last) {
+			last = v.Time.Time
+		}
+	}
+	return last
+}
+
+// IsClean tells whether as many persons as were needed approved the action, nobody said otherwise, it ran, and it
+// succeeded without anybody having to find that out: what counts for the tool's record. It checks no signature. The
+// gateway did before the action ran; whoever may approve and serve, and whom the webhook does not stop, can write both.
+func (r *ApprovalRequest) IsClean() bool {
+	persons := map[string]bool{}
+	for _, v := range r.Status.Votes {
+		if v.Decision != DecisionApproved {
+			return false
+		}
+		persons[v.Username] = true
+	}
+	s := r.Status
+	return len(persons) >= max(int(r.Spec.RequiredApprovals), 1) && r.CurrentPhase() == PhaseSucceeded &&
+		s.Resolution == nil && s.Execution != nil && s.Execution.Outcome == OutcomeSucceeded
+}
+
 // ApprovalRequestList is a list of ApprovalRequests.
 //
 // +kubebuilder:object:root=true

@@ -394,6 +394,26 @@ const (
 	TierSourceMinimum TierSource = "Minimum"
 )
 
+// Tool returns the tool of that name, nil for none.
+func (s *GovernedServerStatus) Tool(name string) *ToolStatus {
+	for i := range s.Tools {
+		if s.Tools[i].Name == name {
+			return &s.Tools[i]
+		}
+	}
+	return nil
+}
+
+// Record returns the track record of the tool of that name, nil for none.
+func (s *GovernedServerStatus) Record(tool string) *ToolRecord {
+	for i := range s.Records {
+		if s.Records[i].Tool == tool {
+			return &s.Records[i]
+		}
+	}
+	return nil
+}
+
 // ToolStatus is one tool of the server and its tier.
 type ToolStatus struct {
 	// name of the tool, as the server spells it.

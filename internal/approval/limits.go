@@ -84,7 +84,7 @@ func backOff(known []*v1alpha1.ApprovalRequest, now time.Time) (denials int, unt
 func approvedAt(r *v1alpha1.ApprovalRequest) time.Time {
 	switch r.CurrentPhase() {
 	case v1alpha1.PhaseExecuting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhaseAmbiguous:
-		return lastVote(r, v1alpha1.DecisionApproved)
+		return r.LastVote(v1alpha1.DecisionApproved)
 	default:
 		return time.Time{}
 	}
@@ -93,7 +93,7 @@ func approvedAt(r *v1alpha1.ApprovalRequest) time.Time {
 // deniedAt returns when a request was denied; zero if it was not. Votes are taken as they stand, so they are held to the
 // life of the request: none of them can keep a requester back for longer than a denial that is given now.
 func deniedAt(r *v1alpha1.ApprovalRequest, now time.Time) time.Time {
-	at := lastVote(r, v1alpha1.DecisionDenied)
+	at := r.LastVote(v1alpha1.DecisionDenied)
 	if at.IsZero() && r.CurrentPhase() != v1alpha1.PhaseDenied {
 		return time.Time{}
 	}

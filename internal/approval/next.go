@@ -83,24 +83,13 @@ func Denied(r *v1alpha1.ApprovalRequest, now time.Time) bool {
 	switch r.CurrentPhase() {
 	case v1alpha1.PhaseDenied:
 	case v1alpha1.PhasePending, v1alpha1.PhaseApproved:
-		if r.Status.Decision != v1alpha1.DecisionDenied && lastVote(r, v1alpha1.DecisionDenied).IsZero() {
+		if r.Status.Decision != v1alpha1.DecisionDenied && r.LastVote(v1alpha1.DecisionDenied).IsZero() {
 			return false
 		}
 	default:
 		return false
 	}
 	return now.Before(r.ExpiresAt())
-}
-
-// lastVote returns when the last vote of a kind was given; zero without one.
-func lastVote(r *v1alpha1.ApprovalRequest, decision v1alpha1.Decision) time.Time {
-	var last time.Time
-	for _, v := range r.Status.Votes {
-		if v.Decision == decision && (last.IsZero() || v.Time.After(last)) {
-			last = v.Time.Time
-		}
-	}
-	return last
 }
 
 func executing(r *v1alpha1.ApprovalRequest, _ time.Time) bool {

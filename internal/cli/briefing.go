@@ -54,12 +54,7 @@ func (b briefing) tool() *v1alpha1.ToolStatus {
 	if b.server == nil {
 		return nil
 	}
-	for i := range b.server.Status.Tools {
-		if b.server.Status.Tools[i].Name == b.request.Spec.Tool {
-			return &b.server.Status.Tools[i]
-		}
-	}
-	return nil
+	return b.server.Status.Tool(b.request.Spec.Tool)
 }
 
 // evidence says why the tool has its tier, and what has changed since the request was made.
@@ -138,10 +133,8 @@ func (b briefing) record(p *page) {
 }
 
 func (b briefing) storedRecord() (v1alpha1.ToolRecord, bool) {
-	for _, record := range b.server.Status.Records {
-		if record.Tool == b.request.Spec.Tool {
-			return record, true
-		}
+	if record := b.server.Status.Record(b.request.Spec.Tool); record != nil {
+		return *record, true
 	}
 	return v1alpha1.ToolRecord{}, false
 }

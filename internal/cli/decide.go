@@ -201,8 +201,7 @@ func (o *decideOptions) got(r *v1alpha1.ApprovalRequest) bool {
 	phase := r.CurrentPhase()
 	switch o.decision {
 	case v1alpha1.DecisionApproved:
-		return phase == v1alpha1.PhasePending || phase == v1alpha1.PhaseApproved || phase == v1alpha1.PhaseExecuting ||
-			phase == v1alpha1.PhaseSucceeded || phase == v1alpha1.PhaseFailed || phase == v1alpha1.PhaseAmbiguous
+		return phase == v1alpha1.PhasePending || letRun(r)
 	case v1alpha1.DecisionDenied:
 		return phase == v1alpha1.PhaseDenied
 	case v1alpha1.DecisionDismissed:

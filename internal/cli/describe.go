@@ -134,7 +134,7 @@ func verbsFor(r *v1alpha1.ApprovalRequest) []string {
 // lastApproved returns the request of the same tool and server that was approved last before this one, nil for none.
 func lastApproved(r *v1alpha1.ApprovalRequest, all []v1alpha1.ApprovalRequest) *v1alpha1.ApprovalRequest {
 	approved := slices.DeleteFunc(slices.Clone(all), func(other v1alpha1.ApprovalRequest) bool {
-		return other.UID == r.UID || other.Spec.ServerRef != r.Spec.ServerRef || other.Spec.Tool != r.Spec.Tool || !wasApproved(&other)
+		return other.UID == r.UID || other.Spec.ServerRef != r.Spec.ServerRef || other.Spec.Tool != r.Spec.Tool || !letRun(&other)
 	})
 	if len(approved) == 0 {
 		return nil
@@ -143,8 +143,8 @@ func lastApproved(r *v1alpha1.ApprovalRequest, all []v1alpha1.ApprovalRequest) *
 	return &last
 }
 
-// wasApproved tells whether people let the action of a request run.
-func wasApproved(r *v1alpha1.ApprovalRequest) bool {
+// letRun tells, by its phase, whether people let the action of a request run.
+func letRun(r *v1alpha1.ApprovalRequest) bool {
 	switch r.CurrentPhase() {
 	case v1alpha1.PhaseApproved, v1alpha1.PhaseExecuting, v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed, v1alpha1.PhaseAmbiguous:
 		return true

@@ -56,7 +56,7 @@ func earn(server *v1alpha1.GovernedServer, t v1alpha1.ToolStatus, requests []v1a
 	approvers, seen := map[string]int{}, observations{}
 	for i := range requests {
 		r := &requests[i]
-		if !isOf(r, server, t.Name) || r.Spec.ToolDigest != t.Digest || r.Spec.EndpointDigest != server.Status.EndpointDigest || !isClean(r) {
+		if !isOf(r, server, t.Name) || r.Spec.ToolDigest != t.Digest || r.Spec.EndpointDigest != server.Status.EndpointDigest || !r.IsClean() {
 			continue
 		}
 		e.calls++
@@ -88,21 +88,6 @@ func earn(server *v1alpha1.GovernedServer, t v1alpha1.ToolStatus, requests []v1a
 // isOf tells whether a request is about a tool of this very server, and not of an earlier one of its name.
 func isOf(r *v1alpha1.ApprovalRequest, server *v1alpha1.GovernedServer, tool string) bool {
 	return r.Spec.ServerRef.UID == string(server.UID) && r.Spec.Tool == tool
-}
-
-// isClean tells whether as many persons as were needed approved the action, nobody said otherwise, it ran, and it
-// succeeded without anybody having to find that out: what the manager counts.
-func isClean(r *v1alpha1.ApprovalRequest) bool {
-	persons := map[string]bool{}
-	for _, vote := range r.Status.Votes {
-		if vote.Decision != v1alpha1.DecisionApproved {
-			return false
-		}
-		persons[vote.Username] = true
-	}
-	s := r.Status
-	return r.CurrentPhase() == v1alpha1.PhaseSucceeded && s.Resolution == nil && s.Execution != nil &&
-		s.Execution.Outcome == v1alpha1.OutcomeSucceeded && len(persons) >= max(int(r.Spec.RequiredApprovals), 1)
 }
 
 // byCount sorts words by how often they were seen.

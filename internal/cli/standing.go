@@ -95,10 +95,8 @@ func findTool(server *v1alpha1.GovernedServer, name string) (v1alpha1.ToolStatus
 		return v1alpha1.ToolStatus{}, notDone("nothing was changed: %s was not listed yet at the endpoint that it has now; "+
 			"kubectl describe gsrv %s -n %s says why", server.Name, server.Name, server.Namespace)
 	}
-	for _, t := range server.Status.Tools {
-		if t.Name == name {
-			return t, nil
-		}
+	if t := server.Status.Tool(name); t != nil {
+		return *t, nil
 	}
 	return v1alpha1.ToolStatus{}, notDone("nothing was changed: %s lists no tool %s; those it lists: kubectl tidewaiter tools %s -n %s",
 		server.Name, glyph.Plain(name), server.Name, server.Namespace)
@@ -106,10 +104,8 @@ func findTool(server *v1alpha1.GovernedServer, name string) (v1alpha1.ToolStatus
 
 // recordOf returns the track record of a tool; without one it is empty.
 func recordOf(server *v1alpha1.GovernedServer, t v1alpha1.ToolStatus) v1alpha1.ToolRecord {
-	for _, r := range server.Status.Records {
-		if r.Tool == t.Name {
-			return r
-		}
+	if r := server.Status.Record(t.Name); r != nil {
+		return *r
 	}
 	autonomy := v1alpha1.AutonomyNone
 	if t.Tier.StricterThan(v1alpha1.TierReversible) {

@@ -71,20 +71,16 @@ func (s *session) explain(err error, newer *v1alpha1.ApprovalRequest, mayWrite f
 	switch {
 	case admissionRefused(err):
 		return notDone("%s", refusal(err))
-	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
-		return notDone("nothing was changed: votes cannot be given while the operator does not answer; "+
-			"an administrator sees why with kubectl get deployment -A -l app.kubernetes.io/name=tidewaiter (%s)", refusal(err))
+	case noWebhook.MatchString(err.Error()):
+		return notDone("nothing was changed: the operator is not reachable, and nobody can vote without it; try again, " +
+			"and if that does not help, whoever runs it should look at the Deployment tidewaiter-manager and its log")
 	case !apierrors.IsForbidden(err):
 		return fmt.Errorf("write ApprovalRequest: %w", err)
-	}
-	verbs := newer.Spec.ApproveVerbs
-	if newer.CurrentPhase() == v1alpha1.PhaseAmbiguous {
-		verbs = []string{v1alpha1.VerbResolve}
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s\nIt takes all of these, and not to be the requester; the answers are yours:", refusal(err))
 	fmt.Fprintf(&text, "\n  kubectl auth can-i patch approvalrequests.tidewaiter.dev --subresource=status -n %s", s.namespace)
-	for _, verb := range verbs {
+	for _, verb := range verbsFor(newer) {
 		fmt.Fprintf(&text, "\n  kubectl auth can-i %s governedservers.tidewaiter.dev/%s --subresource=%s -n %s",
 			verb, newer.Spec.ServerRef.Name, v1alpha1.AuthoritySubresource, s.namespace)
 	}

@@ -30,7 +30,7 @@ type occurrence struct {
 // through Approved shows later too; that it was close to its expiry does not.
 func happened(request *v1alpha1.ApprovalRequest, now time.Time) []occurrence {
 	list := []occurrence{{EventOpened, request.CreationTimestamp.Time}}
-	approved := occurrence{Event(v1alpha1.PhaseApproved), lastVote(request, v1alpha1.DecisionApproved)}
+	approved := occurrence{Event(v1alpha1.PhaseApproved), request.LastVote(v1alpha1.DecisionApproved)}
 	switch phase := request.CurrentPhase(); phase {
 	case v1alpha1.PhasePending:
 		if half := halfLife(request); !now.Before(half) && now.Before(request.ExpiresAt()) {
@@ -39,9 +39,9 @@ func happened(request *v1alpha1.ApprovalRequest, now time.Time) []occurrence {
 	case v1alpha1.PhaseApproved, v1alpha1.PhaseExecuting:
 		list = append(list, approved)
 	case v1alpha1.PhaseDenied:
-		list = append(list, occurrence{Event(phase), lastVote(request, v1alpha1.DecisionDenied)})
+		list = append(list, occurrence{Event(phase), request.LastVote(v1alpha1.DecisionDenied)})
 	case v1alpha1.PhaseDismissed:
-		list = append(list, occurrence{Event(phase), lastVote(request, v1alpha1.DecisionDismissed)})
+		list = append(list, occurrence{Event(phase), request.LastVote(v1alpha1.DecisionDismissed)})
 	case v1alpha1.PhaseExpired:
 		list = append(list, occurrence{Event(phase), request.ExpiresAt()})
 	case v1alpha1.PhaseCancelled:
@@ -55,17 +55,6 @@ func happened(request *v1alpha1.ApprovalRequest, now time.Time) []occurrence {
 // halfLife is when a request that still waits is about to expire.
 func halfLife(request *v1alpha1.ApprovalRequest) time.Time {
 	return request.CreationTimestamp.Add(time.Duration(request.Spec.TTLSeconds) * time.Second / 2)
-}
-
-// lastVote returns the time of the last vote for a decision; zero without one.
-func lastVote(request *v1alpha1.ApprovalRequest, decision v1alpha1.Decision) time.Time {
-	var last time.Time
-	for _, vote := range request.Status.Votes {
-		if vote.Decision == decision && vote.Time.After(last) {
-			last = vote.Time.Time
-		}
-	}
-	return last
 }
 
 // finished returns when the one call of a request ended, or a person said how it did; zero where nothing tells.

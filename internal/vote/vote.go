@@ -151,7 +151,7 @@ func IsRequester(r *v1alpha1.ApprovalRequest, username string) bool {
 
 // Tally is what the valid votes of a request come to. The zero value approves nothing.
 type Tally struct {
-	// Approvals are the persons whose last word is a valid yes, in the order of their votes.
+	// Approvals are the persons who said a valid yes, in the order of their votes; who denied later as well sets Denied.
 	Approvals []string
 	// KeyIDs name the keys of those votes, in their order.
 	KeyIDs []string
@@ -168,8 +168,8 @@ func (t Tally) Approved(required int32) bool {
 	return required > 0 && len(t.Approvals) >= int(required) && !t.Denied && !t.Dismissed
 }
 
-// Count counts the votes of a request. A vote that is not valid counts for nothing, each person counts once, and their
-// last word counts.
+// Count counts the votes of a request. A vote that is not valid counts for nothing, each person's yes counts once, and
+// one no is enough.
 func (keys Keys) Count(r *v1alpha1.ApprovalRequest) Tally {
 	var t Tally
 	for i, v := range r.Status.Votes {

@@ -54,6 +54,9 @@ type Store struct {
 	Lifetime time.Duration
 }
 
+// +kubebuilder:rbac:groups="",namespace=tidewaiter-system,resources=secrets;configmaps,verbs=create
+// +kubebuilder:rbac:groups="",namespace=tidewaiter-system,resources=secrets;configmaps,resourceNames=tidewaiter-voting-keys,verbs=get;update
+
 // NeedLeaderElection tells that every replica does this work.
 func (s *Store) NeedLeaderElection() bool { return false }
 
@@ -61,7 +64,7 @@ func (s *Store) NeedLeaderElection() bool { return false }
 func (s *Store) Start(ctx context.Context) error {
 	for {
 		wait := every
-		if err := s.Ensure(ctx); err != nil && ctx.Err() == nil {
+		if err := s.ensure(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "voting keys not kept")
 			wait = soon
 		}
@@ -73,8 +76,8 @@ func (s *Store) Start(ctx context.Context) error {
 	}
 }
 
-// Ensure does one round: afterwards there is a key to sign with, the keys are published, and what was due is done.
-func (s *Store) Ensure(ctx context.Context) error {
+// ensure does one round: afterwards there is a key to sign with, the keys are published, and what was due is done.
+func (s *Store) ensure(ctx context.Context) error {
 	for range maxSteps {
 		done, err := s.step(ctx)
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
@@ -91,7 +94,7 @@ func (s *Store) Ensure(ctx context.Context) error {
 func (s *Store) Current(ctx context.Context) (vote.Key, error) {
 	k, inUse, err := s.current(ctx)
 	if err == nil && !inUse {
-		if err := s.Ensure(ctx); err != nil {
+		if err := s.ensure(ctx); err != nil {
 			return vote.Key{}, err
 		}
 		k, inUse, err = s.current(ctx)
@@ -153,12 +156,8 @@ func (s *Store) step(ctx context.Context) (done bool, err error) {
 		}
 	}
 	f := facts{published: configMap.Data, now: s.Clock.Now(), lifetime: s.Lifetime}
-	if _, err := rand.Read(f.freshRoot[:]); err != nil {
-		return false, fmt.Errorf("make a key: %w", err)
-	}
-	if _, err := rand.Read(f.freshKey[:]); err != nil {
-		return false, fmt.Errorf("make a key: %w", err)
-	}
+	_, _ = rand.Read(f.freshRoot[:]) // never fails
+	_, _ = rand.Read(f.freshKey[:])
 	after, changed := next(keys, f)
 	if !changed {
 		return true, nil

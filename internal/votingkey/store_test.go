@@ -122,7 +122,7 @@ func (w *world) settle(ctx context.Context, t fataler, replicas []*replica) {
 
 func (w *world) ensure(t fataler) {
 	t.Helper()
-	if err := w.store.Ensure(context.Background()); err != nil {
+	if err := w.store.ensure(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -250,7 +250,7 @@ func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 			w.current(t)
 			tc.spoil(t, w)
 			secret, configMap := w.secret(t).ResourceVersion, w.configMap(t).ResourceVersion
-			err := w.store.Ensure(t.Context())
+			err := w.store.ensure(t.Context())
 			if err == nil || !contains(err, tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
@@ -288,7 +288,7 @@ func TestAWriterThatNeverRestsIsNamed(t *testing.T) {
 			return apierrors.NewConflict(corev1.Resource("secrets"), v1alpha1.VotingKeys, fmt.Errorf("again"))
 		},
 	})
-	if err := w.store.Ensure(t.Context()); err == nil || !contains(err, "somebody else") {
+	if err := w.store.ensure(t.Context()); err == nil || !contains(err, "somebody else") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -73,7 +73,7 @@ func newReplica(api client.WithWatch, clock *testingclock.FakeClock) *replica {
 func (r *replica) advance(ctx context.Context, f fate) (ended bool, err error) {
 	if !r.running {
 		r.running = true
-		go func() { r.ended <- r.store.Ensure(ctx) }()
+		go func() { r.ended <- r.store.ensure(ctx) }()
 		<-r.waits // a round begins with a call
 	}
 	r.turn <- f
