@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -79,13 +80,17 @@ func (c configurations) carry(bundle []byte) bool {
 	return len(c.missing) == 0
 }
 
+// paths are the secret paths that a configuration may have: the first is written where it has another one. The second is
+// the next period's, which a replica whose clock is ahead has written already.
+type paths [2]string
+
 // correct writes path and bundle into the first configuration that has others; a nil bundle leaves the bundles alone.
 // The patch names no other field, and holds for the version that was read.
-func (s *Serving) correct(ctx context.Context, c configurations, secretPath string, bundle []byte) (changed bool, err error) {
+func (s *Serving) correct(ctx context.Context, c configurations, secret paths, bundle []byte) (changed bool, err error) {
 	for _, configuration := range c.found {
 		before := configuration.DeepCopyObject().(client.Object)
 		for _, h := range hooksOf(configuration) {
-			if err := h.point(secretPath, bundle); err != nil {
+			if err := h.point(secret, bundle); err != nil {
 				return false, fmt.Errorf("webhook %s of %T %s: %w", h.name, configuration, configuration.GetName(), err)
 			}
 		}
@@ -101,8 +106,8 @@ func (s *Serving) correct(ctx context.Context, c configurations, secretPath stri
 	return false, nil
 }
 
-// point makes a webhook lead to the secret path, with the bundle.
-func (h hook) point(secretPath string, bundle []byte) error {
+// point makes a webhook lead to a secret path, with the bundle.
+func (h hook) point(secret paths, bundle []byte) error {
 	if bundle != nil {
 		h.config.CABundle = bundle
 	}
@@ -112,14 +117,14 @@ func (h hook) point(secretPath string, bundle []byte) error {
 		if err != nil {
 			return fmt.Errorf("read its URL: %w", err)
 		}
-		u.Path = h.path(secretPath, u.Path)
+		u.Path = h.path(secret, u.Path)
 		*h.config.URL = u.String()
 	case h.config.Service != nil:
 		var now string
 		if h.config.Service.Path != nil {
 			now = *h.config.Service.Path
 		}
-		now = h.path(secretPath, now)
+		now = h.path(secret, now)
 		h.config.Service.Path = &now
 	}
 	return nil
@@ -127,10 +132,13 @@ func (h hook) point(secretPath string, bundle []byte) error {
 
 // path returns the secret path with the last segment of the one that is there. Manifests leave the path out, so that
 // applying them again takes nothing back: then it is the first label of the webhook's name.
-func (h hook) path(secretPath, now string) string {
+func (h hook) path(secret paths, now string) string {
+	if segment, _, _ := strings.Cut(strings.TrimPrefix(now, "/"), "/"); slices.Contains(secret[:], segment) {
+		return now
+	}
 	last := path.Base(now)
 	if last == "." || last == "/" {
 		last, _, _ = strings.Cut(h.name, ".")
 	}
-	return "/" + secretPath + "/" + last
+	return "/" + secret[0] + "/" + last
 }

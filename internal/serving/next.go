@@ -5,10 +5,13 @@ package serving
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,14 +26,29 @@ const (
 	retain = 10 * time.Minute
 	// pathBytes is the length of the secret part of the path.
 	pathBytes = 16
+	// pathPeriod is how long a path is the one that is written into the configurations. An API server tells the path to
+	// whoever writes a vote while the webhook cannot be reached, so none may be good for long.
+	pathPeriod = 10 * time.Minute
 )
+
+// pathsAt returns the secret parts of the path that are good at an instant: the one of this period, which the
+// configurations get, the next one, for clocks that are ahead, and the former one, for what is under way.
+func pathsAt(seed string, now time.Time) (current, next, former string) {
+	period := now.Unix() / int64(pathPeriod/time.Second)
+	at := func(n int64) string {
+		h := hmac.New(sha256.New, []byte(seed))
+		fmt.Fprintf(h, "tidewaiter.dev/webhook-path %d", n)
+		return hex.EncodeToString(h.Sum(nil)[:pathBytes])
+	}
+	return at(period), at(period + 1), at(period - 1)
+}
 
 // state is what the Secret says. The way of an authority:
 //
 //	next ──▶ in both configurations ──▶ ca, signs what is served ──▶ old, still in the configurations ──▶ gone
 //	         (nextSince)      lead                                   (oldUntil)                    retain
 type state struct {
-	// path is the secret part of the webhook's path, in hexadecimal digits.
+	// path is what the secret parts of the webhook's path are made from, in hexadecimal digits.
 	path string
 	// ca signs what is served. Without one there is no Leaf, and likewise with next.
 	ca, serving tls.Certificate
@@ -150,9 +168,7 @@ func (s state) take(what step, f facts) (state, error) {
 func (s state) begun(f facts) (state, error) {
 	if s.path == "" {
 		path := make([]byte, pathBytes)
-		if _, err := rand.Read(path); err != nil {
-			return state{}, err
-		}
+		_, _ = rand.Read(path) // never fails
 		s.path = hex.EncodeToString(path)
 	}
 	if s.ca.Leaf != nil || f.provided {

@@ -149,7 +149,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		t.Errorf("the bundle has %d certificates, %v", len(certificates), err)
 	}
 	for entry, tc := range map[string]struct{ value, want string }{
-		"path":          {"short", `"path"`},
+		pathEntry:       {"short", `"path-seed"`},
 		"ca.key":        {"", "ca.crt and ca.key"},
 		"tls.crt":       {string(data["ca.crt"]), "tls.crt and tls.key"},
 		"next-ca.crt":   {"x", "next-ca.crt"},

@@ -131,9 +131,9 @@ func (c *caller) until(t *testing.T, n int, what string, done func() bool) {
 	}
 }
 
-// TestCase99RotationLosesNoCall replaces the authority and the certificate twice, by two replicas with the manager's own
+// TestRotationLosesNoCall replaces the authority and the certificate twice, by two replicas with the manager's own
 // rights, while a client calls through the webhooks of both.
-func TestCase99RotationLosesNoCall(t *testing.T) {
+func TestRotationLosesNoCall(t *testing.T) {
 	admin := plane.Client(t, plane.Admin)
 	namespace := plane.Namespace(t)
 	// The API server's clock is the real one: a clock that begins in the past never makes a certificate of the future.
@@ -222,7 +222,7 @@ func TestCase99RotationLosesNoCall(t *testing.T) {
 
 	// Nobody who does not know the path gets an answer, and who does gets one.
 	replicas[0].mu.RLock()
-	path, leaf := replicas[0].path, replicas[0].certificate.Leaf
+	path, leaf := pathOf(replicas[0]), replicas[0].certificate.Leaf
 	replicas[0].mu.RUnlock()
 	for _, tc := range []struct {
 		path string

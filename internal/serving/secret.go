@@ -23,7 +23,7 @@ const (
 
 // The entries of the Secret.
 const (
-	pathEntry      = "path"
+	pathEntry      = "path-seed"
 	caEntry        = "ca"
 	nextEntry      = "next-ca"
 	servingEntry   = "tls"
@@ -38,7 +38,7 @@ var validPath = regexp.MustCompile(`^[0-9a-f]{32,64}$`)
 func parse(data map[string][]byte) (state, error) {
 	s := state{path: string(data[pathEntry])}
 	if s.path != "" && !validPath.MatchString(s.path) {
-		return state{}, errors.New(`the entry "path" is not 32 to 64 hexadecimal digits`)
+		return state{}, errors.New(`the entry "path-seed" is not 32 to 64 hexadecimal digits`)
 	}
 	for _, read := range []struct {
 		entry string

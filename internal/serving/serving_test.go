@@ -141,7 +141,7 @@ func TestTheConfigurationsLeadToTheSecretPath(t *testing.T) {
 			t.Parallel()
 			h := hook{name: "votes.tidewaiter.dev", config: tc.config.DeepCopy()}
 			for range 2 { // the second time nothing changes
-				if err := h.point("SECRET", []byte("bundle")); err != nil {
+				if err := h.point(paths{"SECRET", "NEXT"}, []byte("bundle")); err != nil {
 					t.Fatal(err)
 				}
 				got := ""
@@ -158,7 +158,7 @@ func TestTheConfigurationsLeadToTheSecretPath(t *testing.T) {
 	}
 }
 
-func TestTheGuardKnowsOnePath(t *testing.T) {
+func TestTheGuardKnowsTheSecretPathOfTheTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 1, configurationsOf("votes.tidewaiter.dev")...)
 	s := w.replicas[0]
@@ -177,13 +177,47 @@ func TestTheGuardKnowsOnePath(t *testing.T) {
 		t.Errorf("ready before the first round: %v", err)
 	}
 	w.round(t, 0)
-	if code, body := ask("/" + s.path + "/votes"); code != http.StatusOK || body != "/votes" {
+	path, _, _ := pathsAt(s.path, w.clock.Now())
+	if code, body := ask("/" + path + "/votes"); code != http.StatusOK || body != "/votes" {
 		t.Errorf("the secret path gives %d %q", code, body)
 	}
-	for _, path := range []string{"/", "/votes", "//votes", "/" + strings.Repeat("0", 32) + "/votes", "/" + s.path[:31] + "/votes", "/" + s.path + "0/votes", "/x/" + s.path + "/votes", "/" + strings.ToUpper(s.path) + "x/votes"} {
-		if code, _ := ask(path); code != http.StatusNotFound {
-			t.Errorf("%s gives %d", path, code)
+	for _, other := range []string{"/", "/votes", "//votes", "/" + strings.Repeat("0", 32) + "/votes", "/" + path[:31] + "/votes", "/" + path + "0/votes", "/x/" + path + "/votes", "/" + strings.ToUpper(path) + "x/votes", "/" + s.path + "/votes"} {
+		if code, _ := ask(other); code != http.StatusNotFound {
+			t.Errorf("%s gives %d", other, code)
 		}
+	}
+	// A path that somebody has seen is soon good for nothing; until the configurations have another, it is.
+	w.clock.Step(pathPeriod)
+	if code, _ := ask("/" + path + "/votes"); code != http.StatusOK {
+		t.Errorf("the former path gives %d", code)
+	}
+	w.clock.Step(pathPeriod)
+	if code, _ := ask("/" + path + "/votes"); code != http.StatusNotFound {
+		t.Errorf("a path from two periods ago gives %d", code)
+	}
+}
+
+// pathOf returns the secret path that a replica writes now.
+func pathOf(s *Serving) string {
+	current, _, _ := pathsAt(s.path, s.Clock.Now())
+	return current
+}
+
+// Where two replicas' clocks lie on two sides of a change, neither takes back what the other has written.
+func TestClocksThatDifferDoNotFightOverThePath(t *testing.T) {
+	t.Parallel()
+	seed, change := "ab", time.Unix(0, 0).Add(pathPeriod)
+	ahead, _, _ := pathsAt(seed, change)
+	current, coming, _ := pathsAt(seed, change.Add(-time.Second))
+	url := "https://localhost:9443/" + ahead + "/votes"
+	h := hook{name: "votes.tidewaiter.dev", config: &admissionregistrationv1.WebhookClientConfig{URL: &url}}
+	if err := h.point(paths{current, coming}, nil); err != nil || !strings.Contains(*h.config.URL, ahead) {
+		t.Errorf("the one behind writes %s (%v), want it left", *h.config.URL, err)
+	}
+	url = "https://localhost:9443/" + current + "/votes"
+	next, after, _ := pathsAt(seed, change)
+	if err := h.point(paths{next, after}, nil); err != nil || !strings.Contains(*h.config.URL, ahead) {
+		t.Errorf("the one ahead writes %s (%v), want its own", *h.config.URL, err)
 	}
 }
 
@@ -262,7 +296,7 @@ func TestACertificateThatIsBroughtIsServedAndNothingElseTouched(t *testing.T) {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	w.get(t, mutating)
 	got := mutating.Webhooks[0].ClientConfig
-	if string(got.CABundle) != "their bundle" || *got.Service.Path != "/"+replica.path+"/votes" {
+	if string(got.CABundle) != "their bundle" || *got.Service.Path != "/"+pathOf(replica)+"/votes" {
 		t.Errorf("bundle %q, path %q", got.CABundle, *got.Service.Path)
 	}
 	stored := &corev1.Secret{}
