@@ -252,6 +252,7 @@ func (r *GatewayRightsReconciler) describe(ctx context.Context, server *v1alpha1
 	if equality.Semantic.DeepEqual(before.Status, server.Status) {
 		return nil
 	}
+	setReady(server, r.Clock.Now())
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, server, patch); err != nil {
 		return fmt.Errorf("save status: %w", err)

@@ -181,13 +181,23 @@ func setConditions(server *v1alpha1.GovernedServer, f facts, gaps []string) {
 	} else {
 		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "Every ToolPolicy that targets the server can be used as written")
 	}
-	status, reason, message := readiness(*conditions)
-	set(v1alpha1.ConditionReady, status, reason, message)
+	setReady(server, f.now)
+}
+
+// setReady sums up the other conditions. Two write some of them, each at the version that it read, and both call this:
+// so Ready is never older than what it sums up.
+func setReady(server *v1alpha1.GovernedServer, now time.Time) {
+	status, reason, message := readiness(server)
+	meta.SetStatusCondition(&server.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: glyph.Clip(message, maxMessage),
+		ObservedGeneration: server.Status.ObservedGeneration, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+	})
 }
 
 // readiness is the first of the other conditions that is not True; stale tools come before their cause, which the
-// message keeps.
-func readiness(conditions []metav1.Condition) (metav1.ConditionStatus, string, string) {
+// message keeps. A server whose gateway is not given its rights is not ready.
+func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string, string) {
+	conditions := server.Status.Conditions
 	reachable := meta.FindStatusCondition(conditions, v1alpha1.ConditionReachable)
 	classified := meta.FindStatusCondition(conditions, v1alpha1.ConditionClassified)
 	if reachable != nil && classified != nil && classified.Reason == v1alpha1.ReasonStale {
@@ -199,6 +209,14 @@ func readiness(conditions []metav1.Condition) (metav1.ConditionStatus, string, s
 			return metav1.ConditionUnknown, v1alpha1.ReasonNotListedYet, "The server's tools are not listed yet"
 		}
 		if c.Status != metav1.ConditionTrue {
+			return c.Status, c.Reason, c.Message
+		}
+	}
+	if accountOf(server) != "" {
+		switch c := meta.FindStatusCondition(conditions, v1alpha1.ConditionGatewayAuthorized); {
+		case c == nil:
+			return metav1.ConditionUnknown, v1alpha1.ReasonNotGrantedYet, "The gateway has not been given its rights yet"
+		case c.Status != metav1.ConditionTrue:
 			return c.Status, c.Reason, c.Message
 		}
 	}

@@ -5,7 +5,8 @@ package v1alpha1
 
 // Condition types. All are good when True.
 const (
-	// ConditionReady of a GovernedServer sums up the other conditions.
+	// ConditionReady of a GovernedServer sums up the other conditions, GatewayAuthorized where spec.gateway names a
+	// ServiceAccount.
 	ConditionReady = "Ready"
 	// ConditionReachable of a GovernedServer: the last listing of its tools succeeded.
 	ConditionReachable = "Reachable"
@@ -60,6 +61,8 @@ const (
 	ReasonPartlyInForce = "PartlyInForce"
 	// ReasonGranted: nothing to do; the gateway's ServiceAccount has its rights.
 	ReasonGranted = "Granted"
+	// ReasonNotGrantedYet: wait for the manager to give the gateway's ServiceAccount its rights.
+	ReasonNotGrantedYet = "NotGrantedYet"
 	// ReasonRoleConflict: delete or rename the Role or RoleBinding that the message names, or give the rights by hand.
 	ReasonRoleConflict = "RoleConflict"
 	// ReasonCounted: nothing to do; the request is counted.

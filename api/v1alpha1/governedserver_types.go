@@ -274,7 +274,8 @@ type RequiredApprovals struct {
 	// +kubebuilder:validation:Maximum=8
 	Reversible int32 `json:"reversible,omitempty"`
 
-	// irreversible is the number for calls of Irreversible tools, from 1 to 8; default 1.
+	// irreversible is the number for calls of Irreversible tools, from 1 to 8; default 1. They never need fewer than
+	// calls of Reversible tools: where this is less than reversible, that number counts.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
