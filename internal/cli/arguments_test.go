@@ -43,9 +43,9 @@ func TestArgumentsAreLaidOut(t *testing.T) {
 
 func TestALongTextIsCutWithLengthAndDigest(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("a", maxText)
+	long := strings.Repeat("a", 2*maxText)
 	got := argumentLines(`{"x":"` + long + `"}`)[1]
-	if !strings.HasPrefix(got, `  "x": "aaa`) || !strings.Contains(got, "… [258 bytes, sha256 ") || len(got) > maxText+80 {
+	if !strings.HasPrefix(got, `  "x": "aaa`) || !strings.Contains(got, "… [514 bytes, sha256 ") || len(got) > maxText+80 {
 		t.Errorf("a long text is shown as %q", got)
 	}
 	if other := argumentLines(`{"x":"` + long[1:] + `b"}`)[1]; other == got {

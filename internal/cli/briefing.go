@@ -5,6 +5,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -87,13 +88,24 @@ func (b briefing) votes(p *page) {
 // rights says what a decision takes, and whether the person may.
 func (b briefing) rights(p *page) {
 	r := b.request
+	ambiguous := r.CurrentPhase() == v1alpha1.PhaseAmbiguous
+	if !open(r) && !ambiguous {
+		p.line("You:", "%s; nothing is left to decide", b.me.Username)
+		return
+	}
 	p.line("Takes:", "%s on governedservers/%s", strings.Join(verbsFor(r), " and "), r.Spec.ServerRef.Name)
 	lacking := b.lacking()
 	switch {
-	case vote.IsRequester(r, b.me.Username) && r.CurrentPhase() != v1alpha1.PhaseAmbiguous:
+	case vote.IsRequester(r, b.me.Username) && !ambiguous:
 		p.line("You:", "%s; you may not decide: nobody decides what they ask for", b.me.Username)
 	case len(lacking) > 0:
 		p.line("You:", "%s; you may not decide: you lack %s", b.me.Username, and(lacking))
+	case ambiguous:
+		p.line("You:", "%s; you may settle it", b.me.Username)
+	case slices.Contains(count(r).approved, b.me.Username) && r.CurrentPhase() == v1alpha1.PhasePending:
+		p.line("You:", "%s; you have approved; somebody else must, too; you may still deny", b.me.Username)
+	case r.CurrentPhase() == v1alpha1.PhaseApproved:
+		p.line("You:", "%s; you may take the approval back", b.me.Username)
 	default:
 		p.line("You:", "%s; you may decide", b.me.Username)
 	}

@@ -212,7 +212,36 @@ func TestABriefingSaysWhatStandsAgainstADecision(t *testing.T) {
 		"what could not be read": {
 			func(b *briefing) { b.server, b.unread = nil, []string{"the server (forbidden)"} }, "Not read:      the server (forbidden)\n",
 		},
-		"it is decided": {
+		"it ran": {
+			func(b *briefing) { b.request.Status.Phase = v1alpha1.PhaseSucceeded }, "You:           ana; nothing is left to decide\n",
+		},
+		"it runs now": {
+			func(b *briefing) { b.request.Status.Phase = v1alpha1.PhaseExecuting }, "You:           ana; nothing is left to decide\n",
+		},
+		"it has expired, and the person lacks the verb": {
+			func(b *briefing) {
+				b.request.Status.Phase, b.answers[1].Status.Allowed = v1alpha1.PhaseExpired, false
+			}, "You:           ana; nothing is left to decide\n",
+		},
+		"the person has approved": {
+			func(b *briefing) {
+				b.request.Spec.RequiredApprovals = 2
+				votes("ana", "Approved")(b.request)
+			}, "You:           ana; you have approved; somebody else must, too; you may still deny\n",
+		},
+		"somebody else has approved": {
+			func(b *briefing) {
+				b.request.Spec.RequiredApprovals = 2
+				votes("ben", "Approved")(b.request)
+			}, "You:           ana; you may decide\n",
+		},
+		"it is approved": {
+			func(b *briefing) { b.request.Status.Phase = v1alpha1.PhaseApproved }, "You:           ana; you may take the approval back\n",
+		},
+		"nobody knows whether it ran, and the person may say": {
+			func(b *briefing) { b.request.Status.Phase = v1alpha1.PhaseAmbiguous }, "You:           ana; you may settle it\n",
+		},
+		"nobody knows whether it ran": {
 			func(b *briefing) { b.request.Status.Phase = v1alpha1.PhaseAmbiguous },
 			"Settle it:     kubectl tidewaiter resolve cranes-0123-1 -n harbour (--committed | --not-executed) --reason TEXT\n",
 		},

@@ -17,6 +17,8 @@ import (
 )
 
 const (
+	// maxReason is how many characters the reason of a decision, or of a resolution, may have.
+	maxReason = 1024
 	// defaultWait is how long approve looks on what becomes of an approval before it tells.
 	defaultWait = 500 * time.Millisecond
 	// pollInterval is the time between two looks at a request. A look needs the right to get it; a watch would need
@@ -102,7 +104,7 @@ func (o *decideOptions) complete(cmd *cobra.Command, phases ...v1alpha1.Phase) {
 
 func (o *decideOptions) run(ctx context.Context, args []string) error {
 	names, err := requestNames(args)
-	if err := errors.Join(err, o.output.complete(), o.connect()); err != nil {
+	if err := errors.Join(err, checkReason(o.reason, maxReason), o.output.complete(), o.connect()); err != nil {
 		return err
 	}
 	var failed []error

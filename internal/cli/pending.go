@@ -41,7 +41,8 @@ func newPendingCommand(s *session) *cobra.Command {
 		Long: `List the ApprovalRequests that wait for a decision, the oldest first.
 
 VOTES is how many of the needed persons approve so far. With -w the list goes on: a line for
-each request that comes, gets a vote or ends; PHASE says which.
+each request that comes or gets a vote, until it is decided or ends; PHASE says which. One
+request is shown by kubectl tidewaiter describe NAME.
 
 Exit codes: 0 listed, also if nothing waits, 1 not listed, 2 not understood.`,
 		Example: `  # Everything that waits in the cluster, and what comes
@@ -49,7 +50,7 @@ Exit codes: 0 listed, also if nothing waits, 1 not listed, 2 not understood.`,
 
   # Deny all that waits for one server
   kubectl tidewaiter pending -l tidewaiter.dev/server=billing -o name | xargs kubectl deny --reason "not today"`,
-		Args:              usage(cobra.NoArgs),
+		Args:              usage(noNames),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
@@ -110,7 +111,7 @@ func (o *pendingOptions) explain(err error, verb string) error {
 	if o.everywhere {
 		where = "-A"
 	}
-	return notDone("%s\nYou need the verb %s: kubectl auth can-i %s approvalrequests.tidewaiter.dev %s", refusal(err), verb, verb, where)
+	return o.lacks(err, fmt.Sprintf("You need the verb %s: kubectl auth can-i %s approvalrequests.tidewaiter.dev %s", verb, verb, where))
 }
 
 // older orders requests by age, and those of one second by name.

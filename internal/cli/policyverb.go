@@ -186,6 +186,9 @@ func refusedPolicy(err error) error {
 	return err
 }
 
+// unchanged says beside why a policy was not edited that it was not.
+func unchanged(err error) error { return fmt.Errorf("nothing was changed: %w", err) }
+
 // server reads a GovernedServer.
 func (s *session) server(ctx context.Context, name string) (*v1alpha1.GovernedServer, error) {
 	server := &v1alpha1.GovernedServer{}

@@ -78,7 +78,7 @@ Exit codes: 0 revoked, 1 not revoked (the message says why), 2 not understood.`,
 // serverAndTool wants a server and one of its tools.
 func serverAndTool(_ *cobra.Command, given []string) error {
 	if len(given) != 2 {
-		return fmt.Errorf("give the name of a GovernedServer and of one of its tools; %d names were given", len(given))
+		return fmt.Errorf("give the name of a GovernedServer and of one of its tools; %s", countOf(len(given), "name"))
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (f facts) seen(server *v1alpha1.GovernedServer, tool string) policy.Facts {
 func (v *policyVerb) promote(ctx context.Context, server *v1alpha1.GovernedServer, name string, stored *unstructured.Unstructured) (*edited, told, error) {
 	t, err := findTool(server, name)
 	if err != nil {
-		return nil, told{}, err
+		return nil, told{}, unchanged(err)
 	}
 	change, err := editPolicy(stored, namedPolicy{v.namespace, v.policy}, server.Name)
 	if err != nil {
@@ -179,7 +179,7 @@ func (v *policyVerb) revoke(_ context.Context, server *v1alpha1.GovernedServer, 
 	// A misspelt name would be kept attended for ever, and the tool that was meant would not.
 	t, err := findTool(server, name)
 	if err != nil && !known {
-		return nil, told{}, err
+		return nil, told{}, unchanged(err)
 	}
 	if t.Tier == v1alpha1.TierRead {
 		return nil, told{}, notDone("nothing was changed: %s is Read on %s, so its calls run without a person whatever its autonomy; "+

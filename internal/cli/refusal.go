@@ -36,6 +36,18 @@ var admissionNoise = []*regexp.Regexp{
 	regexp.MustCompile(`^[a-z.]+ "[^"]*" is (?:forbidden|invalid): (?:ValidatingAdmissionPolicy '[^']*' with binding '[^']*' denied request: )`),
 }
 
+// noWebhook is what the API server says of a webhook that it cannot reach. Behind the name follows the webhook's URL,
+// and with it a path that is nobody's to know.
+var noWebhook = regexp.MustCompile(`failed calling webhook "[^"]*"`)
+
+// withoutAddress cuts off what an error says behind the name of a webhook that was not reached.
+func withoutAddress(text string) string {
+	if found := noWebhook.FindStringIndex(text); found != nil {
+		return text[:found[1]]
+	}
+	return text
+}
+
 // refusal returns why the API server refused, as a sentence: what a webhook or an admission policy said comes without
 // the names of these, and everything else as it is.
 func refusal(err error) string {
@@ -48,7 +60,7 @@ func refusal(err error) string {
 			return glyph.Plain(text[place[1]:])
 		}
 	}
-	return glyph.Plain(text)
+	return glyph.Plain(withoutAddress(text))
 }
 
 // admissionRefused tells whether a webhook or an admission policy refused with a sentence of its own.
@@ -65,11 +77,11 @@ func admissionRefused(err error) bool {
 	return false
 }
 
-// lines makes a text harmless that has line breaks of our own.
+// lines makes a text harmless that has line breaks of our own: every error of a verb goes through it.
 func lines(text string) string {
 	var out []string
 	for line := range strings.SplitSeq(text, "\n") {
-		out = append(out, glyph.Plain(line))
+		out = append(out, glyph.Plain(withoutAddress(line)))
 	}
 	return strings.Join(out, "\n")
 }

@@ -69,14 +69,33 @@ func TestWarningsArePrintedButForTheTally(t *testing.T) {
 	}
 }
 
-func TestWhereTheOperatorDoesNotAnswerNothingIsChanged(t *testing.T) {
+// The API server tells every voter the URL of a webhook that it cannot reach, and so its path.
+func TestWhereTheOperatorIsNotReachedNobodyIsToldItsAddress(t *testing.T) {
 	t.Parallel()
-	down := status(http.StatusInternalServerError, metav1.StatusReasonInternalError, `Internal error occurred: failed calling webhook "mutate.votes.tidewaiter.dev": connection refused`)
-	s, patches := newSession(t, newRequest(), func(int, client.WithWatch) error { return down })
-	o := &decideOptions{session: s, decision: v1alpha1.DecisionApproved}
-	_, err := s.write(t.Context(), s.mustGet(t), o.mayDecide, o.change)
-	if !errors.Is(err, errNotDone) || !strings.HasPrefix(err.Error(), "nothing was changed: votes cannot be given while the operator does not answer") || len(*patches) != 1 {
-		t.Errorf("error %v after %d patches", err, len(*patches))
+	const said = `failed calling webhook "mutate.votes.tidewaiter.dev": failed to call webhook: Post "https://tidewaiter-webhook.tidewaiter-system.svc:443/s3cret?timeout=10s": dial tcp 10.0.0.1:443: connect: connection refused`
+	for name, down := range map[string]error{
+		"as the API server says it": status(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: "+said),
+		"with another reason":       status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, said),
+		"with no status":            errors.New(said),
+	} {
+		s, patches := newSession(t, newRequest(), func(int, client.WithWatch) error { return down })
+		var out, errOut bytes.Buffer
+		s.Out, s.ErrOut = &out, &errOut
+		cmd := newProgram("kubectl-approve", s)
+		cmd.SetArgs([]string{"cranes-0123-1"})
+		code := execute(t.Context(), cmd, s.IOStreams)
+		want := "error: nothing was changed: the operator is not reachable, and nobody can vote without it; try again, " +
+			"and if that does not help, whoever runs it should look at the Deployment tidewaiter-manager and its log\n"
+		if diff := cmp.Diff(want, errOut.String()); diff != "" || code != 1 || len(*patches) != 1 {
+			t.Errorf("%s: exit %d after %d patches (-want +got):\n%s", name, code, len(*patches), diff)
+		}
+	}
+	// Whatever else becomes of such an error, nothing behind the name of the webhook is printed.
+	const want = `write: failed calling webhook "mutate.votes.tidewaiter.dev"`
+	for _, text := range []string{lines("write: " + said), refusal(errors.New("write: " + said))} {
+		if text != want {
+			t.Errorf("printed %q, want %q", text, want)
+		}
 	}
 }
 

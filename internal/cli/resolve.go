@@ -58,7 +58,7 @@ func (o *resolveOptions) run(ctx context.Context, args []string) error {
 		return usageError{errors.New("say how you know: --reason TEXT")}
 	}
 	names, err := requestNames(args)
-	if err := errors.Join(err, o.output.complete(), o.connect()); err != nil {
+	if err := errors.Join(err, checkReason(o.reason, maxReason), o.output.complete(), o.connect()); err != nil {
 		return err
 	}
 	shown, err := o.get(ctx, names[0])

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -64,10 +65,50 @@ func requestNames(given []string) ([]string, error) {
 	return names, nil
 }
 
+// countOf says how many words were given.
+func countOf(n int, word string) string {
+	switch n {
+	case 0:
+		return "none was given"
+	case 1:
+		return "1 " + word + " was given"
+	default:
+		return fmt.Sprintf("%d %ss were given", n, word)
+	}
+}
+
+// noNames wants none.
+func noNames(cmd *cobra.Command, given []string) error {
+	if len(given) > 0 {
+		return fmt.Errorf("%s takes no names; %s", cmd.Name(), countOf(len(given), "name"))
+	}
+	return nil
+}
+
+// knownVerb refuses a word that is no verb, and names those that it may have been meant for.
+func knownVerb(cmd *cobra.Command, given []string) error {
+	if len(given) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%s has no verb %q", cmd.CommandPath(), given[0])
+	if near := cmd.SuggestionsFor(given[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return errors.New(text)
+}
+
+// checkReason refuses a reason that the API server would not store.
+func checkReason(reason string, limit int) error {
+	if length := utf8.RuneCountInString(reason); length > limit {
+		return usageError{fmt.Errorf("--reason has at most %d characters; %d were given", limit, length)}
+	}
+	return nil
+}
+
 // oneName wants the name of one request.
 func oneName(_ *cobra.Command, given []string) error {
 	if len(given) != 1 {
-		return fmt.Errorf("give the name of one ApprovalRequest; %d were given", len(given))
+		return fmt.Errorf("give the name of one ApprovalRequest; %s", countOf(len(given), "name"))
 	}
 	_, err := requestNames(given)
 	return err
@@ -162,7 +203,7 @@ func newProgram(path string, s *session) *cobra.Command {
 
 func newRootCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:         "tidewaiter",
+		Use:         "kubectl-tidewaiter", // as it is called without kubectl: completion scripts are for that name
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tidewaiter"},
 		Short:       "Decide what AI agents may do on MCP servers",
 		Long: `Decide what AI agents may do on MCP servers.
@@ -172,7 +213,9 @@ What waits for a decision, and what one of it would do:
   kubectl tidewaiter describe NAME
 
 Exit codes: 0 done, 1 not done (the message says why and what the state is), 2 not understood.`,
-		Args: usage(cobra.NoArgs),
+		SuggestionsMinimumDistance: 2,
+
+		Args: usage(knownVerb),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 }

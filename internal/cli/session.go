@@ -152,10 +152,19 @@ func (s *session) get(ctx context.Context, name string) (*v1alpha1.ApprovalReque
 		return nil, notDone("there is no ApprovalRequest %s in namespace %s; those that wait there: kubectl tidewaiter pending -n %s",
 			glyph.Plain(name), s.namespace, s.namespace)
 	case apierrors.IsForbidden(err):
-		return nil, notDone("%s\nYou need the verb get: kubectl auth can-i get approvalrequests.tidewaiter.dev -n %s\nIf the request is in another namespace, name that with -n behind the name of the request.",
-			refusal(err), s.namespace)
+		return nil, s.lacks(err, fmt.Sprintf("You need the verb get: kubectl auth can-i get approvalrequests.tidewaiter.dev -n %s\n"+
+			"If the request is in another namespace, name that with -n behind the name of the request.", s.namespace))
 	case err != nil:
 		return nil, fmt.Errorf("read ApprovalRequest: %w", err)
 	}
 	return &request, nil
+}
+
+// lacks says which right is missing: the one that the verb needs, or the one to act as somebody else.
+func (s *session) lacks(err error, needed string) error {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if ok && s.overrides.AuthInfo.Impersonate != "" && status.ErrStatus.Details != nil && status.ErrStatus.Details.Group != v1alpha1.GroupVersion.Group {
+		needed = fmt.Sprintf("With --as you act as somebody else: you need the verb impersonate on %s", status.ErrStatus.Details.Kind)
+	}
+	return notDone("%s\n%s", refusal(err), needed)
 }

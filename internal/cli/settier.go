@@ -49,6 +49,9 @@ Exit codes: 0 set, 1 not set (the message says why), 2 not understood.`,
 			if strings.TrimSpace(o.reason) == "" {
 				return usageError{errors.New("say why, for those who read the policy later: --reason TEXT")}
 			}
+			if err := checkReason(o.reason, maxTierReason); err != nil {
+				return err
+			}
 			return o.run(cmd.Context(), args[0], args[1])
 		},
 	}
@@ -57,13 +60,16 @@ Exit codes: 0 set, 1 not set (the message says why), 2 not understood.`,
 	return cmd
 }
 
+// maxTierReason is how many characters the reason of an override may have.
+const maxTierReason = 512
+
 // tiers are the words of a tier.
 var tiers = []v1alpha1.Tier{v1alpha1.TierRead, v1alpha1.TierReversible, v1alpha1.TierIrreversible}
 
 // arguments wants a server, a tool and a tier.
 func (o *setTierOptions) arguments(_ *cobra.Command, given []string) error {
 	if len(given) != 3 {
-		return fmt.Errorf("give the name of a GovernedServer, one of its tools, and the tier; %d words were given", len(given))
+		return fmt.Errorf("give the name of a GovernedServer, one of its tools, and the tier; %s", countOf(len(given), "word"))
 	}
 	for _, tier := range tiers {
 		if strings.EqualFold(given[2], string(tier)) {
@@ -77,7 +83,7 @@ func (o *setTierOptions) arguments(_ *cobra.Command, given []string) error {
 func (o *setTierOptions) setTier(ctx context.Context, server *v1alpha1.GovernedServer, name string, stored *unstructured.Unstructured) (*edited, told, error) {
 	t, err := findTool(server, name)
 	if err != nil {
-		return nil, told{}, err
+		return nil, told{}, unchanged(err)
 	}
 	change, err := editPolicy(stored, namedPolicy{o.namespace, o.policy}, server.Name)
 	if err != nil {

@@ -92,13 +92,13 @@ func findTool(server *v1alpha1.GovernedServer, name string) (v1alpha1.ToolStatus
 	case err != nil:
 		return v1alpha1.ToolStatus{}, fmt.Errorf("digest endpoint of %s: %w", server.Name, err)
 	case server.Status.EndpointDigest != digest:
-		return v1alpha1.ToolStatus{}, notDone("nothing was changed: %s was not listed yet at the endpoint that it has now; "+
+		return v1alpha1.ToolStatus{}, notDone("%s was not listed yet at the endpoint that it has now; "+
 			"kubectl describe gsrv %s -n %s says why", server.Name, server.Name, server.Namespace)
 	}
 	if t := server.Status.Tool(name); t != nil {
 		return *t, nil
 	}
-	return v1alpha1.ToolStatus{}, notDone("nothing was changed: %s lists no tool %s; those it lists: kubectl tidewaiter tools %s -n %s",
+	return v1alpha1.ToolStatus{}, notDone("%s lists no tool %s; those it lists: kubectl tidewaiter tools %s -n %s",
 		server.Name, glyph.Plain(name), server.Name, server.Namespace)
 }
 

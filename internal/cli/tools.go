@@ -66,7 +66,7 @@ Exit codes: 0 done, 1 not done, 2 not understood.`,
 // oneServer wants the name of one server.
 func oneServer(_ *cobra.Command, given []string) error {
 	if len(given) != 1 {
-		return fmt.Errorf("give the name of one GovernedServer; %d were given", len(given))
+		return fmt.Errorf("give the name of one GovernedServer; %s", countOf(len(given), "name"))
 	}
 	return nil
 }

@@ -30,6 +30,8 @@ type trustView struct {
 	Reason     string      `json:"reason,omitempty"`
 	Blocked    string      `json:"blocked,omitempty"`
 	Promotions []promotion `json:"promotions,omitempty"`
+
+	namespace string
 }
 
 // trustOptions are the flags of trust.
@@ -53,7 +55,7 @@ Exit codes: 0 done, 1 not done, 2 not understood.`,
   kubectl tidewaiter trust billing refund_invoice`,
 		Args: usage(func(_ *cobra.Command, given []string) error {
 			if len(given) > 2 {
-				return fmt.Errorf("give the name of a GovernedServer and of one of its tools, or of a server, or nothing; %d names were given", len(given))
+				return fmt.Errorf("give the name of a GovernedServer and of one of its tools, or of a server, or nothing; %s", countOf(len(given), "name"))
 			}
 			return nil
 		}),
@@ -133,6 +135,7 @@ func viewTrust(server *v1alpha1.GovernedServer, policies []v1alpha1.ToolPolicy) 
 			Server: server.Name, Tool: t.Name, Tier: standing.Tier, Autonomy: standing.Autonomy,
 			Clean: cleanOf(server, t), Needed: max(server.Spec.Autonomy.CleanApprovals, 1),
 			Reason: blocked[t.Name].Reason, Blocked: blocked[t.Name].Message, Promotions: promotions,
+			namespace: server.Namespace,
 		})
 	}
 	return views, nil
@@ -151,6 +154,7 @@ func (o *trustOptions) print(views []trustView) error {
 		return printViews(o.output, o.Out, "TrustList", views, func(v trustView) string { return v.Server + "/" + v.Tool })
 	}
 	rows := o.newTable(o.Out, "SERVER", "TOOL", "TIER", "AUTONOMY", "CLEAN", "PROMOTED BY", "NEXT")
+	rows.limit = 4 * maxCell // half of a command is no use
 	cells := make([][]string, 0, len(views))
 	for _, v := range views {
 		cells = append(cells, []string{v.Server, v.Tool, string(v.Tier), string(v.Autonomy), v.clean(), v.promotedBy(), v.next()})
@@ -176,13 +180,29 @@ func (v trustView) promotedBy() string {
 // next says what keeps the tool from running unattended, or what a person can do.
 func (v trustView) next() string {
 	switch {
+	case v.Autonomy == v1alpha1.AutonomyDisqualified:
+		return disqualified
 	case v.Blocked != "":
 		return v.Blocked
 	case v.Autonomy == v1alpha1.AutonomyUnattended:
-		return "runs without a person; kubectl tidewaiter revoke takes it back"
+		return "runs without a person; to take it back: " + v.command("revoke")
 	default:
-		return "can be promoted: kubectl tidewaiter promote"
+		return "can be promoted: " + v.command("promote")
 	}
+}
+
+// disqualified is the end of the way for a tool.
+const disqualified = "a person denied a call of it: it never runs unattended"
+
+// command is what a person runs to promote the tool, or to take that back: in the policy that promotes it, if one does.
+func (v trustView) command(verb string) string {
+	policy := "NAME"
+	for _, p := range v.Promotions {
+		if p.InForce {
+			policy = p.Policy
+		}
+	}
+	return fmt.Sprintf("kubectl tidewaiter %s %s %s --policy %s -n %s", verb, v.Server, shellWord(v.Tool), policy, v.namespace)
 }
 
 // one tells of one tool what a row has no room for, and what its clean approvals were given for.
@@ -213,7 +233,11 @@ func (o *trustOptions) one(ctx context.Context, server *v1alpha1.GovernedServer,
 // describe tells where the tool stands.
 func (v trustView) describe() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "Autonomy:  %s, with %d clean approvals of %d that it needs\n", v.Autonomy, v.Clean, v.Needed)
+	if v.Autonomy == v1alpha1.AutonomyDisqualified {
+		fmt.Fprintf(&text, "Autonomy:  %s: %s\n", v.Autonomy, disqualified)
+	} else {
+		fmt.Fprintf(&text, "Autonomy:  %s, with %d clean approvals of %d that it needs\n", v.Autonomy, v.Clean, v.Needed)
+	}
 	for _, p := range v.Promotions {
 		fmt.Fprintf(&text, "Promoted:  by ToolPolicy %s, %s, for %s\n", glyph.Plain(p.Policy), p.Field, glyph.Plain(p.Digest))
 		switch {

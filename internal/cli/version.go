@@ -19,7 +19,7 @@ func newVersionCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",
 		Short:             "Tell the version of this plugin, and the API that it speaks",
-		Args:              usage(cobra.NoArgs),
+		Args:              usage(noNames),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
 			info, ok := debug.ReadBuildInfo()

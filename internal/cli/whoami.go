@@ -40,10 +40,11 @@ func newWhoamiCommand(s *session) *cobra.Command {
 		Short: "Tell who you are to the API server, and what you may decide here",
 		Long: `Tell who the API server says that you are, which is the name that your votes bear, and what
 you may do on each GovernedServer of the namespace. Without the right to list servers, name
-them. A rule that asks for a verb of its own is not in the table: describe tells for each
+them. -o name prints who you are, and nothing else. A rule that asks for a verb of its own is not in the table: describe tells for each
 request what it takes, and whether you may.
 
-Exit codes: 0 told, 1 the API server could not be asked, 2 not understood.`,
+Exit codes: 0 told, 1 the API server could not be asked, or there is no such server, 2 not
+understood.`,
 		Args: usage(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
@@ -68,6 +69,10 @@ func (o *whoamiOptions) run(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
+	if *o.output.flags.OutputFormat == "name" {
+		_, err := fmt.Fprintln(o.Out, glyph.Plain(me.Status.UserInfo.Username))
+		return err
+	}
 	answers, err := o.ask(ctx, questions(servers))
 	if err != nil {
 		return err
@@ -79,7 +84,7 @@ func (o *whoamiOptions) run(ctx context.Context, names []string) error {
 		}
 		return o.output.list(o.Out, o.client, objects)
 	}
-	return o.print(me, answers, hint)
+	return o.print(me, answers, noVotes(me.Status.UserInfo.Username, servers), hint)
 }
 
 // whoami asks the API server who it takes the person for.
@@ -91,10 +96,19 @@ func (s *session) whoami(ctx context.Context) (*authenticationv1.SelfSubjectRevi
 	return review, nil
 }
 
-// servers returns the servers to ask for; where they cannot be listed, hint says what to do instead.
-func (o *whoamiOptions) servers(ctx context.Context, names []string) (servers []client.ObjectKey, hint string, err error) {
+// servers returns the servers to ask for; where they cannot be listed, hint says what to do instead. Of a server that is
+// named and may not be read, only the name is known.
+func (o *whoamiOptions) servers(ctx context.Context, names []string) (servers []v1alpha1.GovernedServer, hint string, err error) {
 	for _, name := range names {
-		servers = append(servers, client.ObjectKey{Namespace: o.namespace, Name: name})
+		server, err := o.server(ctx, name)
+		switch {
+		case apierrors.IsForbidden(err):
+			server = &v1alpha1.GovernedServer{}
+			server.Namespace, server.Name = o.namespace, name
+		case err != nil:
+			return nil, "", err
+		}
+		servers = append(servers, *server)
 	}
 	if len(names) > 0 {
 		return servers, "", nil
@@ -110,19 +124,17 @@ func (o *whoamiOptions) servers(ctx context.Context, names []string) (servers []
 	case err != nil:
 		return nil, "", fmt.Errorf("list GovernedServers: %w", err)
 	}
-	for i := range list.Items {
-		servers = append(servers, client.ObjectKeyFromObject(&list.Items[i]))
-	}
-	if len(servers) == 0 {
+	if len(list.Items) == 0 {
 		hint = "There is no GovernedServer in namespace " + o.namespace + "."
 	}
-	return servers, hint, nil
+	return list.Items, hint, nil
 }
 
 // questions are whether the person may write a vote in each namespace, and has each verb on each server.
-func questions(servers []client.ObjectKey) []authorizationv1.ResourceAttributes {
+func questions(servers []v1alpha1.GovernedServer) []authorizationv1.ResourceAttributes {
 	var all []authorizationv1.ResourceAttributes
-	for _, server := range servers {
+	for i := range servers {
+		server := client.ObjectKeyFromObject(&servers[i])
 		vote := voteAttributes(server.Namespace)
 		if !slices.Contains(all, vote) {
 			all = append(all, vote)
@@ -132,6 +144,28 @@ func questions(servers []client.ObjectKey) []authorizationv1.ResourceAttributes 
 		}
 	}
 	return all
+}
+
+// noVotes says on which servers a ServiceAccount may not vote, whatever its rights. The webhook has the last word.
+func noVotes(username string, servers []v1alpha1.GovernedServer) map[client.ObjectKey]string {
+	account, ok := strings.CutPrefix(username, "system:serviceaccount:")
+	if !ok {
+		return nil
+	}
+	own, _, _ := strings.Cut(account, ":")
+	reasons := map[client.ObjectKey]string{}
+	for i := range servers {
+		server := &servers[i]
+		switch key := client.ObjectKeyFromObject(server); {
+		case server.Namespace == own:
+			reasons[key] = "no (own namespace)"
+		case server.UID == "":
+			reasons[key] = "not known"
+		case !server.Spec.Approvals.AllowServiceAccounts:
+			reasons[key] = "no (ServiceAccount)"
+		}
+	}
+	return reasons
 }
 
 // voteAttributes are what writing a vote takes besides the verb.
@@ -163,7 +197,7 @@ func (s *session) ask(ctx context.Context, questions []authorizationv1.ResourceA
 	return reviews, nil
 }
 
-func (o *whoamiOptions) print(me *authenticationv1.SelfSubjectReview, answers []authorizationv1.SelfSubjectAccessReview, hint string) error {
+func (o *whoamiOptions) print(me *authenticationv1.SelfSubjectReview, answers []authorizationv1.SelfSubjectAccessReview, barred map[client.ObjectKey]string, hint string) error {
 	p := newPage(o.colours())
 	user := me.Status.UserInfo
 	p.line("User:", "%s", user.Username)
@@ -183,11 +217,11 @@ func (o *whoamiOptions) print(me *authenticationv1.SelfSubjectReview, answers []
 		_, err := fmt.Fprintf(o.ErrOut, "%s\n", lines(hint))
 		return err
 	}
-	return o.printAnswers(answers)
+	return o.printAnswers(answers, barred)
 }
 
-// printAnswers prints a row for each server.
-func (o *whoamiOptions) printAnswers(answers []authorizationv1.SelfSubjectAccessReview) error {
+// printAnswers prints a row for each server; barred says why no vote of the person is taken on some.
+func (o *whoamiOptions) printAnswers(answers []authorizationv1.SelfSubjectAccessReview, barred map[client.ObjectKey]string) error {
 	columns := []string{"Server"}
 	if o.everywhere {
 		columns = []string{"Namespace", "Server"}
@@ -202,7 +236,11 @@ func (o *whoamiOptions) printAnswers(answers []authorizationv1.SelfSubjectAccess
 			continue
 		}
 		if asked.Verb == authorityVerbs[0] {
-			row := []string{asked.Name, yesNo(votes[asked.Namespace])}
+			mayVote := yesNo(votes[asked.Namespace])
+			if why := barred[client.ObjectKey{Namespace: asked.Namespace, Name: asked.Name}]; why != "" && votes[asked.Namespace] {
+				mayVote = why
+			}
+			row := []string{asked.Name, mayVote}
 			if o.everywhere {
 				row = slices.Insert(row, 0, asked.Namespace)
 			}

@@ -32,13 +32,17 @@ func Plain(text string) string {
 }
 
 // Digested returns a text of at most limit bytes as it is, and a longer one cut, with its length and the first 64 bits of
-// its SHA-256 behind it, by which copies can be compared.
+// its SHA-256 behind it, by which copies can be compared; a text that would not become shorter by that stays whole.
 func Digested(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
 	sum := sha256.Sum256([]byte(text))
-	return fmt.Sprintf("%s… [%d bytes, sha256 %s]", Cut(text, limit), len(text), hex.EncodeToString(sum[:8]))
+	cut := fmt.Sprintf("%s… [%d bytes, sha256 %s]", Cut(text, limit), len(text), hex.EncodeToString(sum[:8]))
+	if len(cut) >= len(text) {
+		return text
+	}
+	return cut
 }
 
 func isPlainASCII(text string) bool {

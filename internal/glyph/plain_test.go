@@ -61,12 +61,18 @@ func TestWhatIsCutHasItsLengthAndDigest(t *testing.T) {
 	if got := glyph.Digested("cranes", 6); got != "cranes" {
 		t.Errorf("a text that fits is %q", got)
 	}
-	const want = "cra… [6 bytes, sha256 0fdeb4bcd51ebdde]"
-	if got := glyph.Digested("cranes", 3); got != want {
+	cranes := strings.Repeat("cranes", 10)
+	const want = "cra… [60 bytes, sha256 0f0471f0d82fa2a1]"
+	if got := glyph.Digested(cranes, 3); got != want {
 		t.Errorf("a text that does not fit is %q, want %q", got, want)
 	}
-	if glyph.Digested("cranes", 3) == glyph.Digested("cranet", 3) {
+	if glyph.Digested(cranes, 3) == glyph.Digested(cranes[:59]+"t", 3) {
 		t.Error("two texts look the same")
+	}
+	for length := range 100 {
+		if got := glyph.Digested(cranes[:min(length, 60)], 20); len(got) > length && length <= 60 {
+			t.Errorf("a text of %d bytes becomes one of %d: %q", length, len(got), got)
+		}
 	}
 }
 
