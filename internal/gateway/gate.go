@@ -198,7 +198,7 @@ func (g *gated) wait(changed <-chan struct{}) bool {
 
 // ask opens a request for the call, unless a limit is against it.
 func (g *gated) ask(attempt int32) (done bool) {
-	release, refusal := g.server.reserve(snapshot.CallerOf(g.requester), g.want.Tool)
+	release, refusal := g.server.reserve(snapshot.CallerOf(g.requester), g.want.Tool, g.want.ActionHash)
 	if refusal != nil {
 		g.refuse(g.judged, nil, *refusal)
 		return true

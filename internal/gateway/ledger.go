@@ -21,13 +21,15 @@ const unseenFor = time.Minute
 type opening struct {
 	caller  snapshot.Caller
 	tool    string
+	action  string                    // its hash
 	created *v1alpha1.ApprovalRequest // nil while it is being created
 }
 
 // reserve takes a place for one more request of a caller about a tool, or says which limit is against it. release gives
 // the place back, and notes the request that was created; nil says that none was. It counts on the newest snapshot, not
-// on that of the call: what one call saw come back, no other may count as not there yet.
-func (s *Server) reserve(caller snapshot.Caller, tool string) (release func(created *v1alpha1.ApprovalRequest), refusal *notice) {
+// on that of the call: what one call saw come back, no other may count as not there yet. Calls of one action share one
+// request, and so one place.
+func (s *Server) reserve(caller snapshot.Caller, tool, action string) (release func(created *v1alpha1.ApprovalRequest), refusal *notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snap := s.Snapshot()
@@ -39,6 +41,9 @@ func (s *Server) reserve(caller snapshot.Caller, tool string) (release func(crea
 		r := o.created
 		return r != nil && (snap.Request(r.Spec.ActionHash, string(r.UID)) != nil || r.CreationTimestamp.Add(unseenFor).Before(now))
 	})
+	if slices.ContainsFunc(s.openings, func(o *opening) bool { return o.caller == caller && o.action == action }) {
+		return func(*v1alpha1.ApprovalRequest) {}, nil
+	}
 	pending, creating := snap.Pending(caller), 0
 	var known []*v1alpha1.ApprovalRequest
 	for _, r := range snap.OfTool(tool) {
@@ -67,7 +72,7 @@ func (s *Server) reserve(caller snapshot.Caller, tool string) (release func(crea
 		return nil, &notice{code: "TooManyPending", retryAfter: 60, text: fmt.Sprintf(
 			"%d calls already wait for a person, which is the limit. Wait until some are decided, then send this call again.", limits.MaxPending)}
 	}
-	place := &opening{caller: caller, tool: tool}
+	place := &opening{caller: caller, tool: tool, action: action}
 	s.openings = append(s.openings, place)
 	return func(created *v1alpha1.ApprovalRequest) {
 		s.mu.Lock()

@@ -97,6 +97,40 @@ func TestARequestThatIsBeingOpenedCountsForTheHour(t *testing.T) {
 	}
 }
 
+func TestCallsOfOneActionTakeOnePlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.edit(func() { r.governed.Spec.Approvals.MaxPerHour, r.governed.Spec.Approvals.MaxPending = 1, 1 })
+	opening, open := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.creates = func(_ *v1alpha1.ApprovalRequest, create func() error) error {
+		once.Do(func() {
+			close(opening)
+			<-open
+		})
+		return create() // the watch does not show it yet
+	}
+	first := r.later(t.Context(), toolCall("update_invoice", `{"n":1}`))
+	<-opening
+	second := r.later(t.Context(), toolCall("update_invoice", `{"n":1}`))
+	if got := r.post(toolCall("update_invoice", `{"n":2}`)); got.code() != "TooManyPerHour" {
+		t.Errorf("another action: %s", got.body)
+	}
+	close(open)
+	for range 2 {
+		select {
+		case got := <-first:
+			if got.code() != codePending {
+				t.Errorf("the first: %s", got.body)
+			}
+		case got := <-second:
+			if got.code() != codePending {
+				t.Errorf("the same again: %s", got.body)
+			}
+		}
+	}
+}
+
 func TestPlacesThatAreNotUsedAreGivenBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
@@ -37,10 +39,11 @@ type Server struct {
 	// Clock tells the time.
 	Clock clock.PassiveClock
 
-	view     snapshot.Store
-	sessions sessions
-	upstream atomic.Pointer[dialled]
-	proven   atomic.Int64 // when the watch last proved that it is alive, in nanoseconds since 1970
+	view      snapshot.Store
+	sessions  sessions
+	unreached seldom // the log that the server is not reached
+	upstream  atomic.Pointer[dialled]
+	proven    atomic.Int64 // when the watch last proved that it is alive, in nanoseconds since 1970
 
 	mu          sync.Mutex // guards the fields below
 	inputs      *snapshot.Inputs
@@ -336,8 +339,11 @@ func (s *Server) send(ctx context.Context, out outbound) (resp *http.Response, s
 		transport = up.fresh
 	}
 	resp, err = transport.RoundTrip(req)
-	if err == nil {
+	switch {
+	case err == nil:
 		s.sessions.note(req, resp, out.caller)
+	case ctx.Err() == nil && s.unreached.due(s.Clock.Now()): // the agent is not told why
+		log.FromContext(ctx).Error(err, "MCP server not reached", "server", s.Key.String())
 	}
 	return resp, connected.Load(), err
 }
