@@ -529,11 +529,11 @@ func TestWhatIsNotUnderstoodIsSaid(t *testing.T) {
 	o := newOffice(t)
 	for want, args := range map[string][]string{
 		"error: name the ToolPolicy to write: --policy NAME; one that does not exist is made\nSee 'kubectl tidewaiter promote --help'.\n": {"promote", "billing", "refund_invoice"},
-		"error: give the name of a GovernedServer and of one of its tools; 1 names were given\nSee 'kubectl tidewaiter revoke --help'.\n": {"revoke", "billing", "--policy", "p"},
+		"error: give the name of a GovernedServer and of one of its tools; 1 name was given\nSee 'kubectl tidewaiter revoke --help'.\n":   {"revoke", "billing", "--policy", "p"},
 		"error: the tier \"Safe\" is none of Read, Reversible and Irreversible\nSee 'kubectl tidewaiter set-tier --help'.\n":              {"set-tier", "billing", "get_invoice", "Safe", "--policy", "p", "--reason", "r"},
 		"error: say why, for those who read the policy later: --reason TEXT\nSee 'kubectl tidewaiter set-tier --help'.\n":                 {"set-tier", "billing", "get_invoice", "Read", "--policy", "p", "--reason", " "},
 		"error: --watch goes with a table: give -o table or -o wide\nSee 'kubectl tidewaiter tools --help'.\n":                            {"tools", "billing", "-w", "-o", "json"},
-		"error: give the name of one GovernedServer; 0 were given\nSee 'kubectl tidewaiter tools --help'.\n":                              {"tools"},
+		"error: give the name of one GovernedServer; none was given\nSee 'kubectl tidewaiter tools --help'.\n":                            {"tools"},
 	} {
 		o.expect(t, result{Exit: 2, Stderr: want}, o.owner, args...)
 	}
@@ -576,10 +576,10 @@ func TestTrustSaysWhatIsMissing(t *testing.T) {
 	}
 	o.judge(t)
 	o.expect(t, result{Stdout: `SERVER    TOOL             TIER           AUTONOMY       CLEAN   PROMOTED BY   NEXT
-billing   refund_invoice   Reversible     Unattended     4/3     billing       runs without a person; kubectl tidewaiter revoke takes it back
+billing   refund_invoice   Reversible     Unattended     4/3     billing       runs without a person; to take it back: kubectl tidewaiter revoke billing refund_invoice --policy billing -n NAMESPACE
 billing   send_invoice     Irreversible   Forbidden      0/3     -             send_invoice is Irreversible: every call needs approval, whatever its record
 billing   update_invoice   Reversible     None           2/3     -             update_invoice has 2 of 3 clean approvals for this definition and endpoint
-billing   void_invoice     Reversible     Disqualified   9/3     -             a person denied a call of void_invoice; it never runs unattended
+billing   void_invoice     Reversible     Disqualified   9/3     -             a person denied a call of it: it never runs unattended
 `}, o.owner, "trust", "-o", "wide")
 	o.expect(t, result{Stdout: `apiVersion: cli.tidewaiter.dev/v1alpha1
 items:
@@ -599,6 +599,12 @@ kind: TrustList
 	o.expect(t, result{Stdout: "billing/refund_invoice\nbilling/send_invoice\nbilling/update_invoice\nbilling/void_invoice\n"}, o.owner, "trust", "billing", "-o", "name")
 	o.expect(t, result{Exit: 1, Stderr: "error: get_invoice is Read on billing: its calls run without a person, and there is nothing to earn\n"},
 		o.owner, "trust", "billing", "get_invoice")
+
+	o.expect(t, result{Exit: 1, Stderr: "error: billing lists no tool nope; those it lists: kubectl tidewaiter tools billing -n NAMESPACE\n"},
+		o.owner, "trust", "billing", "nope")
+	if got := o.run(t, o.owner, "trust", "billing", "void_invoice"); !strings.Contains(got.Stdout, "Autonomy:  Disqualified: a person denied a call of it: it never runs unattended\n") {
+		t.Error(got.Stdout)
+	}
 
 	// What the manager has not looked at is not in force as far as anybody knows.
 	if got := o.run(t, o.owner, "set-tier", "billing", "update_invoice", "Irreversible", "--policy", "billing", "--reason", "r"); got.Exit != 0 {

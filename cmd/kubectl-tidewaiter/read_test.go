@@ -77,6 +77,10 @@ func TestPendingListsWhatWaits(t *testing.T) {
 	if got.exit != 1 || !strings.Contains(got.stderr, "You need the verb list: kubectl auth can-i list approvalrequests.tidewaiter.dev -A\n") {
 		t.Errorf("in all namespaces: exit %d, %s", got.exit, got.stderr)
 	}
+	got = s.run(t, s.benFile, nil, "kubectl-tidewaiter", "pending", "--as", "bob")
+	if got.exit != 1 || !strings.HasSuffix(got.stderr, "\nWith --as you act as bob: you need the verb impersonate on that user\n") {
+		t.Errorf("as somebody else: exit %d, %s", got.exit, got.stderr)
+	}
 	all := s.run(t, plane.Kubeconfig(t, plane.Admin), nil, "kubectl-tidewaiter", "pending", "-A").table()
 	if !strings.HasPrefix(all.stdout, "NAMESPACE  NAME  SERVER") || !strings.Contains(all.stdout, "NAMESPACE  "+rows["cranes-b"]) {
 		t.Errorf("an administrator sees\n%s%s", all.stdout, all.stderr)
@@ -245,6 +249,9 @@ func TestWhoamiTellsWhatAPersonMayDecide(t *testing.T) {
 	expectOutput(t, output{
 		stdout: "User:  ana-NAMESPACE\nGroups:  system:authenticated\n\n" + header + "cranes  yes  yes  no  yes  no  no\n",
 	}, who(s.anaFile, "cranes"))
+	expectOutput(t, output{exit: 1, stderr: "error: there is no GovernedServer nope in namespace NAMESPACE; those that are there: kubectl get gsrv -n NAMESPACE\n"},
+		who(s.anaFile, "nope"))
+	expectOutput(t, output{stdout: "ana-NAMESPACE\n"}, who(s.anaFile, "-o", "name"))
 	got := who(s.eliFile)
 	if got.exit != 0 || !strings.HasSuffix(got.stderr, "name the servers to ask for: kubectl tidewaiter whoami SERVER\n") {
 		t.Errorf("who may not list servers: exit %d, %s", got.exit, got.stderr)
@@ -252,6 +259,30 @@ func TestWhoamiTellsWhatAPersonMayDecide(t *testing.T) {
 	var list struct{ Items []json.RawMessage }
 	if err := json.Unmarshal([]byte(who(s.anaFile, "-o", "json", "cranes").stdout), &list); err != nil || len(list.Items) != 7 {
 		t.Errorf("%v; %d items", err, len(list.Items))
+	}
+}
+
+// A ServiceAccount may hold every right and still have no vote.
+func TestWhoamiTellsAServiceAccountWhetherItMayVote(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	winches := fixture.GovernedServer(s.namespace, "winches")
+	winches.Spec.Approvals.AllowServiceAccounts = true
+	if err := s.admin.Create(t.Context(), &winches); err != nil {
+		t.Fatal(err)
+	}
+	const header = "SERVER  VOTE  APPROVE  APPROVE-IRREVERSIBLE  RESOLVE  GOVERN  PROMOTE\n"
+	for namespace, want := range map[string]string{
+		plane.Namespace(t): "cranes  no (ServiceAccount)  yes  no  no  no  no\nwinches  yes  yes  no  no  no  no\n",
+		s.namespace:        "cranes  no (own namespace)  yes  no  no  no  no\nwinches  no (own namespace)  yes  no  no  no  no\n",
+	} {
+		account := plane.ServiceAccount(t, namespace, "clerk")
+		plane.Grant(t, s.namespace, account, fixture.Authority("cranes", v1alpha1.VerbApprove), fixture.Authority("winches", v1alpha1.VerbApprove),
+			fixture.Rule("approvalrequests/status", "patch"), fixture.Rule("governedservers", "get", "list"))
+		got := s.run(t, plane.Kubeconfig(t, account), nil, "kubectl-tidewaiter", "whoami").table()
+		if !strings.HasSuffix(got.stdout, "\n"+header+want) {
+			t.Errorf("in %s: %s%s; want\n%s", s.stable(namespace), got.stdout, got.stderr, want)
+		}
 	}
 }
 

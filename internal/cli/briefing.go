@@ -96,7 +96,7 @@ func (b briefing) rights(p *page) {
 	p.line("Takes:", "%s on governedservers/%s", strings.Join(verbsFor(r), " and "), r.Spec.ServerRef.Name)
 	lacking := b.lacking()
 	switch {
-	case vote.IsRequester(r, b.me.Username) && !ambiguous:
+	case vote.IsRequester(r, b.me.Username):
 		p.line("You:", "%s; you may not decide: nobody decides what they ask for", b.me.Username)
 	case len(lacking) > 0:
 		p.line("You:", "%s; you may not decide: you lack %s", b.me.Username, and(lacking))

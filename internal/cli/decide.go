@@ -103,8 +103,11 @@ func (o *decideOptions) complete(cmd *cobra.Command, phases ...v1alpha1.Phase) {
 }
 
 func (o *decideOptions) run(ctx context.Context, args []string) error {
+	if err := checkReason(o.reason, maxReason); err != nil {
+		return err
+	}
 	names, err := requestNames(args)
-	if err := errors.Join(err, checkReason(o.reason, maxReason), o.output.complete(), o.connect()); err != nil {
+	if err := errors.Join(err, o.output.complete(), o.connect()); err != nil {
 		return err
 	}
 	var failed []error

@@ -57,8 +57,11 @@ func (o *resolveOptions) run(ctx context.Context, args []string) error {
 	case strings.TrimSpace(o.reason) == "":
 		return usageError{errors.New("say how you know: --reason TEXT")}
 	}
+	if err := checkReason(o.reason, maxReason); err != nil {
+		return err
+	}
 	names, err := requestNames(args)
-	if err := errors.Join(err, checkReason(o.reason, maxReason), o.output.complete(), o.connect()); err != nil {
+	if err := errors.Join(err, o.output.complete(), o.connect()); err != nil {
 		return err
 	}
 	shown, err := o.get(ctx, names[0])

@@ -162,9 +162,8 @@ func (s *session) get(ctx context.Context, name string) (*v1alpha1.ApprovalReque
 
 // lacks says which right is missing: the one that the verb needs, or the one to act as somebody else.
 func (s *session) lacks(err error, needed string) error {
-	status, ok := errors.AsType[*apierrors.StatusError](err)
-	if ok && s.overrides.AuthInfo.Impersonate != "" && status.ErrStatus.Details != nil && status.ErrStatus.Details.Group != v1alpha1.GroupVersion.Group {
-		needed = fmt.Sprintf("With --as you act as somebody else: you need the verb impersonate on %s", status.ErrStatus.Details.Kind)
+	if as := s.overrides.AuthInfo.Impersonate; as != "" && strings.Contains(err.Error(), "cannot impersonate") {
+		needed = fmt.Sprintf("With --as you act as %s: you need the verb impersonate on that user", glyph.Plain(as))
 	}
 	return notDone("%s\n%s", refusal(err), needed)
 }

@@ -30,8 +30,6 @@ type trustView struct {
 	Reason     string      `json:"reason,omitempty"`
 	Blocked    string      `json:"blocked,omitempty"`
 	Promotions []promotion `json:"promotions,omitempty"`
-
-	namespace string
 }
 
 // trustOptions are the flags of trust.
@@ -135,7 +133,6 @@ func viewTrust(server *v1alpha1.GovernedServer, policies []v1alpha1.ToolPolicy) 
 			Server: server.Name, Tool: t.Name, Tier: standing.Tier, Autonomy: standing.Autonomy,
 			Clean: cleanOf(server, t), Needed: max(server.Spec.Autonomy.CleanApprovals, 1),
 			Reason: blocked[t.Name].Reason, Blocked: blocked[t.Name].Message, Promotions: promotions,
-			namespace: server.Namespace,
 		})
 	}
 	return views, nil
@@ -157,7 +154,7 @@ func (o *trustOptions) print(views []trustView) error {
 	rows.limit = 4 * maxCell // half of a command is no use
 	cells := make([][]string, 0, len(views))
 	for _, v := range views {
-		cells = append(cells, []string{v.Server, v.Tool, string(v.Tier), string(v.Autonomy), v.clean(), v.promotedBy(), v.next()})
+		cells = append(cells, []string{v.Server, v.Tool, string(v.Tier), string(v.Autonomy), v.clean(), v.promotedBy(), v.next(o.namespace)})
 	}
 	return rows.print(cells...)
 }
@@ -178,16 +175,16 @@ func (v trustView) promotedBy() string {
 }
 
 // next says what keeps the tool from running unattended, or what a person can do.
-func (v trustView) next() string {
+func (v trustView) next(namespace string) string {
 	switch {
 	case v.Autonomy == v1alpha1.AutonomyDisqualified:
 		return disqualified
 	case v.Blocked != "":
 		return v.Blocked
 	case v.Autonomy == v1alpha1.AutonomyUnattended:
-		return "runs without a person; to take it back: " + v.command("revoke")
+		return "runs without a person; to take it back: " + v.command("revoke", namespace)
 	default:
-		return "can be promoted: " + v.command("promote")
+		return "can be promoted: " + v.command("promote", namespace)
 	}
 }
 
@@ -195,14 +192,14 @@ func (v trustView) next() string {
 const disqualified = "a person denied a call of it: it never runs unattended"
 
 // command is what a person runs to promote the tool, or to take that back: in the policy that promotes it, if one does.
-func (v trustView) command(verb string) string {
+func (v trustView) command(verb, namespace string) string {
 	policy := "NAME"
 	for _, p := range v.Promotions {
 		if p.InForce {
 			policy = p.Policy
 		}
 	}
-	return fmt.Sprintf("kubectl tidewaiter %s %s %s --policy %s -n %s", verb, v.Server, shellWord(v.Tool), policy, v.namespace)
+	return fmt.Sprintf("kubectl tidewaiter %s %s %s --policy %s -n %s", verb, v.Server, shellWord(v.Tool), policy, namespace)
 }
 
 // one tells of one tool what a row has no room for, and what its clean approvals were given for.
@@ -226,12 +223,12 @@ func (o *trustOptions) one(ctx context.Context, server *v1alpha1.GovernedServer,
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(o.Out, "%s%s", text, views[0].describe())
+	_, err = fmt.Fprintf(o.Out, "%s%s", text, views[0].describe(o.namespace))
 	return err
 }
 
 // describe tells where the tool stands.
-func (v trustView) describe() string {
+func (v trustView) describe(namespace string) string {
 	var text strings.Builder
 	if v.Autonomy == v1alpha1.AutonomyDisqualified {
 		fmt.Fprintf(&text, "Autonomy:  %s: %s\n", v.Autonomy, disqualified)
@@ -249,6 +246,6 @@ func (v trustView) describe() string {
 			fmt.Fprintf(&text, "           not in force: %s (%s)\n", glyph.Plain(p.Message), glyph.Plain(p.Reason))
 		}
 	}
-	fmt.Fprintf(&text, "Next:      %s\n", glyph.Plain(v.next()))
+	fmt.Fprintf(&text, "Next:      %s\n", glyph.Plain(v.next(namespace)))
 	return text.String()
 }
