@@ -49,4 +49,21 @@ func TestTheManagersRightsAreEnoughAndEverybodyReadsThePublicHalves(t *testing.T
 			t.Errorf("%s: %v, want it forbidden", name, err)
 		}
 	}
+
+	// Who may write the ConfigMap puts a key back that was removed, and fixes it there.
+	admin := plane.Client(t, plane.Admin)
+	if err := admin.Get(t.Context(), key, configMap); err != nil {
+		t.Fatal(err)
+	}
+	configMap.Data["0011223344556677"], configMap.Immutable = configMap.Data[first.ID], new(true)
+	if err := admin.Update(t.Context(), configMap); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.ensure(t.Context()); err != nil {
+		t.Errorf("an immutable ConfigMap: %v", err)
+	}
+	mended := &corev1.ConfigMap{}
+	if err := nobody.Get(t.Context(), key, mended); err != nil || mended.Data["0011223344556677"] != "" || mended.Data[first.ID] == "" {
+		t.Errorf("after a round it publishes %v, %v", mended.Data, err)
+	}
 }

@@ -29,6 +29,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -55,7 +56,8 @@ type Store struct {
 }
 
 // +kubebuilder:rbac:groups="",namespace=tidewaiter-system,resources=secrets;configmaps,verbs=create
-// +kubebuilder:rbac:groups="",namespace=tidewaiter-system,resources=secrets;configmaps,resourceNames=tidewaiter-voting-keys,verbs=get;update
+// +kubebuilder:rbac:groups="",namespace=tidewaiter-system,resources=secrets,resourceNames=tidewaiter-voting-keys,verbs=get;update
+// +kubebuilder:rbac:groups="",namespace=tidewaiter-system,resources=configmaps,resourceNames=tidewaiter-voting-keys,verbs=get;update;delete
 
 // NeedLeaderElection tells that every replica does this work.
 func (s *Store) NeedLeaderElection() bool { return false }
@@ -151,6 +153,9 @@ func (s *Store) step(ctx context.Context) (done bool, err error) {
 			return false, err
 		}
 		if !maps.Equal(configMap.Data, want) {
+			if ptr.Deref(configMap.Immutable, false) {
+				return false, s.remove(ctx, configMap) // and make it anew: it must follow the Secret
+			}
 			configMap.Data = want
 			return false, s.write(ctx, configMap)
 		}
@@ -204,6 +209,15 @@ func (s *Store) write(ctx context.Context, object client.Object) error {
 	}
 	if err := s.Client.Update(ctx, object); err != nil {
 		return fmt.Errorf("update %T %s: %w", object, s.name(), err)
+	}
+	return nil
+}
+
+// remove deletes exactly the object that was read.
+func (s *Store) remove(ctx context.Context, object client.Object) error {
+	uid, version := object.GetUID(), object.GetResourceVersion()
+	if err := s.Client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version}); err != nil {
+		return fmt.Errorf("remove %T %s: %w", object, s.name(), err)
 	}
 	return nil
 }
