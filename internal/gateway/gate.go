@@ -48,6 +48,15 @@ type gated struct {
 // are then; it ends with an answer to the agent.
 func (c *call) gate() {
 	g := &gated{call: c}
+	size := int64(len(c.message.Raw))
+	defer c.held.Add(-size)
+	if c.held.Add(size) > maxHeld {
+		if j, ok := c.judge(); ok {
+			c.refuse(j, nil, notice{code: "TooManyHeld", retryAfter: 10,
+				text: "the gateway holds as many calls as it can. Nothing was executed, and nobody was asked. Send this call again later."})
+			return
+		}
+	}
 	for {
 		if c.clientGone() {
 			return // the agent has gone: nothing may run for it any more

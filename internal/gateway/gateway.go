@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -31,6 +32,9 @@ const (
 	maxBody = 4 << 20
 	// maxAnswer bounds an answer, or an event, that has to be read before it is relayed, in bytes.
 	maxAnswer = 16 << 20
+	// maxHeld bounds the messages of all calls with effects that are under way, in bytes. What is made of a message takes
+	// several times its size.
+	maxHeld = 64 << 20
 	// progressEvery is the time between two signs of life to a client that asked for them.
 	progressEvery = 10 * time.Second
 )
@@ -70,7 +74,8 @@ type Gateway struct {
 	// MaxStaleness is how old the last proof of the watch may be for anything.
 	MaxStaleness time.Duration
 
-	unavailable seldom // the log that callers cannot be authenticated
+	held        atomic.Int64 // bytes of the messages of calls with effects that are under way
+	unavailable seldom       // the log that callers cannot be authenticated
 }
 
 // ServeHTTP relays one request of an agent, or answers it.
