@@ -90,6 +90,7 @@ func (p *player) summary() error {
 	if err != nil {
 		return err
 	}
+	p.say("  Line 1 of the file says that the gateway opened it. Then one for each decision, and one for the outcome of each call with effects:")
 	for _, r := range all {
 		what := string(r.Verdict) + " " + r.Code
 		if r.Kind == receipt.KindOutcome {

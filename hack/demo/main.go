@@ -29,6 +29,20 @@ import (
 // folder holds what a demo that is kept leaves for people: kubeconfigs, logs, receipts.
 const folder = ".demo"
 
+// playground says what to do with a demo that is kept.
+const playground = `It is left running. Play with it:
+
+  export KUBECONFIG=%s   # the approver; %s is the editor
+  export PATH=%s:%s:$PATH
+  kubectl get tidewaiter
+
+Call the gateway as the agent, for the hour that its token is good (it takes curl); then decide, and call again:
+
+  %s send_invoice '{"invoiceId":"2026-9"}'
+  kubectl tidewaiter pending
+
+The gateway is at %s. Receipts and logs are in %s. make demo-stop ends it.`
+
 // kept is what a demo that goes on leaves for demo-stop.
 type kept struct {
 	PID int  `json:"pid"`
@@ -83,8 +97,7 @@ func run(ctx context.Context, stay bool) (err error) {
 		return err
 	}
 	if err == nil {
-		t.say("It is left running. Play with it:\n\n  export KUBECONFIG=%s   # the approver; %s is the editor\n  export PATH=%s:%s:$PATH\n  kubectl get tidewaiter\n\nThe gateway is at %s, receipts and logs are in %s. `make demo-stop` ends it.",
-			s.kubeconfig("approver"), s.kubeconfig("editor"), s.path(), filepath.Dir(s.kubectl), s.gatewayURL, s.dir)
+		t.say(playground, s.kubeconfig("approver"), s.kubeconfig("editor"), s.path(), filepath.Dir(s.kubectl), s.caller, s.gatewayURL, s.dir)
 	}
 	if writeErr := remember(kept{PID: os.Getpid(), OK: err == nil}); writeErr != nil {
 		return errors.Join(err, writeErr)

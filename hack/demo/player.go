@@ -6,10 +6,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -113,6 +116,9 @@ func (p *player) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := p.keepCaller(account.BearerToken); err != nil {
+		return err
+	}
 	agent, err := client.NewStreamableHttpClient(p.gatewayURL, transport.WithHTTPTimeout(patience),
 		transport.WithHTTPHeaders(map[string]string{"Authorization": "Bearer " + account.BearerToken}))
 	if err != nil {
@@ -129,6 +135,31 @@ func (p *player) connect(ctx context.Context) error {
 	return nil
 }
 
+// callerScript calls a tool as the agent does: it opens a session, then calls.
+const callerScript = `#!/bin/sh
+# Calls a tool through the gateway as the agent: agent TOOL ARGUMENTS
+mcp() {
+  curl -sS -H "Authorization: Bearer $(cat '%s')" -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' "$@" '%s'
+}
+session=$(mcp -o /dev/null -D - -d '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"curl","version":"1"}}}' |
+  tr -d '\r' | sed -n 's/^[Mm]cp-[Ss]ession-[Ii]d: //p')
+mcp -H "Mcp-Session-Id: $session" -d '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"'"$1"'","arguments":'"$2"'}}'
+echo
+`
+
+// keepCaller leaves people a way to call the gateway as the agent.
+func (p *player) keepCaller(token string) error {
+	file := filepath.Join(p.dir, "agent-token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		return fmt.Errorf("keep the agent's token: %w", err)
+	}
+	p.caller = filepath.Join(p.dir, "agent")
+	if err := os.WriteFile(p.caller, fmt.Appendf(nil, callerScript, file, p.gatewayURL), 0o700); err != nil {
+		return fmt.Errorf("keep a script for calls: %w", err)
+	}
+	return nil
+}
+
 // reply is what the agent got.
 type reply struct {
 	text string
@@ -139,7 +170,11 @@ type reply struct {
 
 // call calls a tool as the agent, and prints both.
 func (p *player) call(ctx context.Context, tool string, arguments map[string]any) (reply, error) {
-	p.say("  agent> %s %v", tool, arguments)
+	written, err := json.Marshal(arguments)
+	if err != nil {
+		return reply{}, fmt.Errorf("write the arguments of %s: %w", tool, err)
+	}
+	p.say("  agent> %s %s", tool, written)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request := mcp.CallToolRequest{}

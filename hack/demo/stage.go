@@ -40,6 +40,7 @@ type stage struct {
 	billing    *billing.Server
 	billingURL string
 	gatewayURL string
+	caller     string // a script that calls a tool as the agent
 	receipts   string
 	kubectl    string
 	files      map[string]string // kubeconfigs, by identity

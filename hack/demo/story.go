@@ -285,7 +285,7 @@ func (p *player) promote(ctx context.Context) error {
 }
 
 func (p *player) revoke(ctx context.Context) error {
-	if _, err := p.run(ctx, "approver", "", true, "delete", "tpol", "billing-autonomy"); err != nil {
+	if _, err := p.run(ctx, "approver", "", true, "tidewaiter", "revoke", "billing", "update_invoice", "--policy", "billing-autonomy"); err != nil {
 		return err
 	}
 	if _, err := p.until(ctx, "the revocation", "Eligible", "get", "gsrv", "billing", "-o", `jsonpath={.status.records[?(@.tool=="update_invoice")].autonomy}`); err != nil {

@@ -93,21 +93,23 @@ func (b briefing) rights(p *page) {
 		p.line("You:", "%s; nothing is left to decide", b.me.Username)
 		return
 	}
+	do := "decide"
+	if ambiguous {
+		do = "settle it"
+	}
 	p.line("Takes:", "%s on governedservers/%s", strings.Join(verbsFor(r), " and "), r.Spec.ServerRef.Name)
 	lacking := b.lacking()
 	switch {
 	case vote.IsRequester(r, b.me.Username):
-		p.line("You:", "%s; you may not decide: nobody decides what they ask for", b.me.Username)
+		p.line("You:", "%s; you may not %s: nobody decides what they ask for", b.me.Username, do)
 	case len(lacking) > 0:
-		p.line("You:", "%s; you may not decide: you lack %s", b.me.Username, and(lacking))
-	case ambiguous:
-		p.line("You:", "%s; you may settle it", b.me.Username)
+		p.line("You:", "%s; you may not %s: you lack %s", b.me.Username, do, and(lacking))
 	case slices.Contains(count(r).approved, b.me.Username) && r.CurrentPhase() == v1alpha1.PhasePending:
 		p.line("You:", "%s; you have approved; somebody else must, too; you may still deny", b.me.Username)
 	case r.CurrentPhase() == v1alpha1.PhaseApproved:
 		p.line("You:", "%s; you may take the approval back", b.me.Username)
 	default:
-		p.line("You:", "%s; you may decide", b.me.Username)
+		p.line("You:", "%s; you may %s", b.me.Username, do)
 	}
 }
 

@@ -239,7 +239,7 @@ func TestABriefingSaysWhatStandsAgainstADecision(t *testing.T) {
 			func(b *briefing) { b.request.Status.Phase = v1alpha1.PhaseApproved }, "You:           ana; you may take the approval back\n",
 		},
 		"nobody knows whether it ran, and the person asked": {
-			func(b *briefing) { b.request.Status.Phase, b.me.Username = v1alpha1.PhaseAmbiguous, "crew" }, "crew; you may not decide: nobody decides what they ask for\n",
+			func(b *briefing) { b.request.Status.Phase, b.me.Username = v1alpha1.PhaseAmbiguous, "crew" }, "crew; you may not settle it: nobody decides what they ask for\n",
 		},
 		"nobody knows whether it ran, and the person may say": {
 			func(b *briefing) { b.request.Status.Phase = v1alpha1.PhaseAmbiguous }, "You:           ana; you may settle it\n",
