@@ -20,6 +20,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -133,7 +134,7 @@ func govern(t *testing.T, namespace, url string) {
 	}
 	s := fixture.GovernedServer(namespace, "crane")
 	s.Spec.Endpoint.URL = url
-	s.Spec.Approvals.Hold = nil
+	s.Spec.Approvals.Hold = &metav1.Duration{} // tell at once
 	if err := plane.Client(t, plane.Admin).Create(t.Context(), &s); err != nil {
 		t.Fatal(err)
 	}
