@@ -185,6 +185,8 @@ func (v *Votes) enact(ctx context.Context, w write, wanted wish, f facts) (outco
 		if err != nil {
 			return outcome{}, err
 		}
+		// The key may have come into use a moment ago: no vote under it is older.
+		given.Time = w.instant(v.Clock.Now())
 		if given, err = key.Sign(f.live, given); err != nil {
 			return outcome{}, err
 		}

@@ -144,6 +144,25 @@ func TestAVoteIsNotOlderThanItsRequest(t *testing.T) {
 	}
 }
 
+// A key comes into use while a vote is being judged.
+func TestAVoteIsNotOlderThanTheKeyThatSignsIt(t *testing.T) {
+	t.Parallel()
+	p := newPolling(t, 1)
+	p.hooks.Key = func(context.Context) (vote.Key, error) {
+		now := p.clock.Now().Add(3 * time.Second)
+		p.clock.SetTime(now)
+		p.keys = vote.Keys{key.ID: {Public: p.keys[key.ID].Public, NotBefore: now.Truncate(time.Second)}}
+		return key, nil
+	}
+	_, after := p.ask(t, "ana", false, decide(v1alpha1.DecisionApproved))
+	if after == nil {
+		t.Fatal("refused")
+	}
+	if answer := p.check(t, "ana", after); !answer.Allowed {
+		t.Error(answer.Result.Message)
+	}
+}
+
 func TestExpiryIsTheInstantOfExpiry(t *testing.T) {
 	t.Parallel()
 	p := newPolling(t, 1)

@@ -6,6 +6,7 @@ package governance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -58,7 +59,9 @@ func (w *world) switchAdmissionOff() {
 			w.t.Fatal(err)
 		}
 	}
-	probe := w.requests()[0]
+	// One that is decided could be written without a change that anything looks at.
+	all := w.requests()
+	probe := all[slices.IndexFunc(all, func(r v1alpha1.ApprovalRequest) bool { return r.CurrentPhase() == v1alpha1.PhasePending })]
 	w.eventually("nothing looks at a status any more", func() error {
 		forged := probe.DeepCopy()
 		forged.Status.Phase, forged.Status.Decision = v1alpha1.PhaseApproved, v1alpha1.DecisionApproved
