@@ -209,3 +209,14 @@ func FuzzParseKeys(f *testing.F) {
 		}
 	})
 }
+
+func TestAVoteIsNotOlderThanItsKey(t *testing.T) {
+	t.Parallel()
+	vote := cast(t, request(), "alice", v1alpha1.DecisionApproved) // a minute after the request
+	for notBefore, want := range map[time.Duration]error{time.Minute: nil, time.Minute + time.Second: ErrTime} {
+		keys := Keys{KeyID(half(private)): {Public: half(private), NotBefore: born.Add(notBefore)}}
+		if err := keys.Verify(request(), vote); !errors.Is(err, want) {
+			t.Errorf("under a key from %s after the request: %v, want %v", notBefore, err, want)
+		}
+	}
+}
