@@ -48,14 +48,10 @@ type gated struct {
 // are then; it ends with an answer to the agent.
 func (c *call) gate() {
 	g := &gated{call: c}
-	size := int64(len(c.message.Raw))
-	defer c.held.Add(-size)
-	if c.held.Add(size) > maxHeld {
-		if j, ok := c.judge(); ok {
-			c.refuse(j, nil, notice{code: "TooManyHeld", retryAfter: 10,
-				text: "the gateway holds as many calls as it can. Nothing was executed, and nobody was asked. Send this call again later."})
-			return
-		}
+	free, ok := c.takeRoom()
+	defer free()
+	if !ok {
+		return
 	}
 	for {
 		if c.clientGone() {
@@ -100,6 +96,23 @@ func (c *call) gate() {
 			return
 		}
 	}
+}
+
+// takeRoom counts the message of the call among those that are under way until free is called; it refuses the call when
+// they are too many.
+func (c *call) takeRoom() (free func(), ok bool) {
+	size := int64(len(c.message.Raw))
+	free = func() { c.held.Add(-size) }
+	if c.held.Add(size) <= maxHeld {
+		return free, true
+	}
+	if j, known := c.judge(); known {
+		c.refuse(j, nil, notice{code: "TooManyHeld", retryAfter: 10,
+			text: "the gateway holds as many calls as it can. Nothing was executed, and nobody was asked. Send this call again later."})
+	} else {
+		c.refuseNotReady()
+	}
+	return free, false
 }
 
 // clientGone tells that nobody waits for the answer any more.
