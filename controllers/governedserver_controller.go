@@ -35,6 +35,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -62,6 +63,11 @@ type GovernedServerReconciler struct {
 	Discover func(context.Context, discovery.Target) (discovery.Result, error)
 	// Watch calls back when a server says that its tools have changed, and returns when it no longer can.
 	Watch func(ctx context.Context, target discovery.Target, changed func()) error
+
+	// Library compiles policies.
+	Library *policy.Library
+	// OperatorNamespace is where baselines count.
+	OperatorNamespace string
 
 	listings *listings
 }
@@ -140,8 +146,10 @@ func quiet(err error) (ctrl.Result, error) {
 // facts are all that a server's status is made of; nothing is read after them.
 type facts struct {
 	endpointDigest string
-	policies       []v1alpha1.ToolPolicy
-	seen           seen
+	policies       []*policy.Policy
+	// operatorNamespace is where baselines count.
+	operatorNamespace string
+	seen              seen
 	// requests of this very server, as the cache has them.
 	requests []v1alpha1.ApprovalRequest
 	evidence evidence
@@ -166,7 +174,7 @@ func (r *GovernedServerReconciler) gather(ctx context.Context, server *v1alpha1.
 	if err := r.Client.List(ctx, &policies, client.InNamespace(server.Namespace)); err != nil {
 		return facts{}, fmt.Errorf("list policies: %w", err)
 	}
-	f.policies = policies.Items
+	f.policies, f.operatorNamespace = r.Library.Parse(policies.Items), r.OperatorNamespace
 	if err := r.gatherRequests(ctx, server, &f); err != nil {
 		return facts{}, err
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -97,6 +98,7 @@ func newDock(t tester, faults interceptor.Funcs, objects ...client.Object) *dock
 		return c.SubResource(sub).Patch(ctx, obj, p, opts...)
 	}
 	d.GovernedServerReconciler = &GovernedServerReconciler{
+		Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace,
 		Client: interceptor.NewClient(d.api, faults), Live: d.api, Events: d.events, Clock: d.clock, Metrics: serverMetrics(t),
 	}
 	d.listings = newListings(d.clock, func() float64 { return 0 }, func(types.NamespacedName) {}, d.Metrics)

@@ -43,7 +43,7 @@ func (r *GovernedServerReconciler) list(ctx context.Context, server *v1alpha1.Go
 		return listing{}, faultOf(err)
 	}
 	verdicts := classify.Server(result.Tools, classify.Options{TrustReadOnlyHint: server.Spec.Classification.TrustReadOnlyHint})
-	got := listing{server: v1alpha1.ServerInfo(result.Server), announces: result.Announces, gaps: result.Gaps}
+	got := listing{server: v1alpha1.ServerInfo{Name: result.Server.Name, Version: result.Server.Version, ProtocolVersion: result.Server.ProtocolVersion}, announces: result.Announces, gaps: result.Gaps}
 	for i, d := range result.Tools {
 		v := verdicts[i]
 		got.tools = append(got.tools, v1alpha1.ToolStatus{

@@ -55,7 +55,7 @@ func setTools(server *v1alpha1.GovernedServer, f facts) (gaps []string) {
 	} else {
 		status.Tools = remembered(before)
 	}
-	standing := policy.Compile(server, f.policies, f.endpointDigest, policy.Facts{})
+	standing := policy.Compile(policy.Inputs{Server: server, Policies: f.policies, OperatorNamespace: f.operatorNamespace, EndpointDigest: f.endpointDigest})
 	size := 0
 	for i := range status.Tools {
 		t := &status.Tools[i]
@@ -129,7 +129,7 @@ func setRecords(server *v1alpha1.GovernedServer, f facts) (complete bool) {
 		e.digests[t.Name] = t.Digest
 	}
 	status.Records, complete = account(status.Records, e)
-	standing := policy.Compile(server, f.policies, f.endpointDigest, policy.Facts{})
+	standing := policy.Compile(policy.Inputs{Server: server, Policies: f.policies, OperatorNamespace: f.operatorNamespace, EndpointDigest: f.endpointDigest})
 	for i := range status.Records {
 		record := &status.Records[i]
 		s, listed := standing.Standing(record.Tool)
@@ -224,11 +224,11 @@ func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string,
 }
 
 // rejectedPolicies returns the names of the policies that target the server and are not valid, sorted.
-func rejectedPolicies(server string, policies []v1alpha1.ToolPolicy) []string {
+func rejectedPolicies(server string, policies []*policy.Policy) []string {
 	var names []string
 	for _, p := range policies {
-		if slices.Contains(p.Spec.Targets, server) && meta.IsStatusConditionFalse(p.Status.Conditions, v1alpha1.ConditionAccepted) {
-			names = append(names, p.Name)
+		if slices.Contains(p.Object().Spec.Targets, server) && len(p.Problems()) > 0 {
+			names = append(names, p.Object().Name)
 		}
 	}
 	slices.Sort(names)

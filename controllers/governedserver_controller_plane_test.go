@@ -29,6 +29,8 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
 // pier is a real MCP server that asks for a token.
@@ -71,6 +73,7 @@ func (y *yard) govern(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	servers := &GovernedServerReconciler{
+		Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace,
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("governedserver"), Clock: clock.RealClock{},
 		Metrics: serverMetrics(t), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Discover: discovery.Tools, Watch: discovery.Watch,
 	}

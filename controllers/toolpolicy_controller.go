@@ -28,6 +28,10 @@ const maxNotInForce = 256
 // ToolPolicyReconciler keeps a ToolPolicy's status true: which of its entries are in force, and why others are not.
 type ToolPolicyReconciler struct {
 	Client client.Client
+	// Library compiles policies.
+	Library *policy.Library
+	// OperatorNamespace is where baselines count.
+	OperatorNamespace string
 }
 
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=toolpolicies;governedservers,verbs=get;list;watch
@@ -86,7 +90,7 @@ func (r *ToolPolicyReconciler) judge(ctx context.Context, p *v1alpha1.ToolPolicy
 		if err != nil {
 			return nil, fmt.Errorf("digest endpoint of %s: %w", target, err)
 		}
-		lines = append(lines, policy.Compile(server, all.Items, endpoint, policy.Facts{}).NotInForce(p)...)
+		lines = append(lines, policy.Compile(policy.Inputs{Server: server, Policies: r.Library.Parse(all.Items), EndpointDigest: endpoint}).NotInForce(p)...)
 	}
 	return lines, nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
 // promotion asks for lift_box of the given servers to run unattended.
@@ -45,7 +46,7 @@ func withBox(t *testing.T, approved int32) *v1alpha1.GovernedServer {
 func judgeWith(t *testing.T, faults interceptor.Funcs, p *v1alpha1.ToolPolicy, others ...client.Object) (*v1alpha1.ToolPolicy, ctrl.Result, error) {
 	t.Helper()
 	api := fake.NewClientBuilder().WithScheme(serverScheme(t)).WithObjects(append(others, p)...).WithStatusSubresource(&v1alpha1.ToolPolicy{}).Build()
-	r := &ToolPolicyReconciler{Client: interceptor.NewClient(api, faults)}
+	r := &ToolPolicyReconciler{Client: interceptor.NewClient(api, faults), Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace}
 	var read, stored v1alpha1.ToolPolicy
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(p), &read); err != nil {
 		t.Fatal(err)

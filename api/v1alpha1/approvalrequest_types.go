@@ -74,14 +74,24 @@ type ApprovalRequestSpec struct {
 	// +kubebuilder:validation:Maximum=8
 	RequiredApprovals int32 `json:"requiredApprovals,omitempty"`
 
-	// approveVerbs are the verbs on governedservers/authority that a vote needs, all of them.
+	// approveVerbs are the verbs on governedservers/authority that a vote needs, all of them: the tier's, and those of
+	// the rules that ask for approval.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:Pattern=`^approve(-[a-z0-9-]+)?$`
 	ApproveVerbs []string `json:"approveVerbs,omitempty"`
+
+	// message is what the rule that asks for approval has to say to the person who decides.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+
+	// preview is what the server itself says of what the call would affect.
+	// +optional
+	Preview *Preview `json:"preview,omitempty"`
 
 	// policyRevision is the revision of the policy that decided, for the record.
 	// +optional
@@ -100,6 +110,36 @@ type ApprovalRequestSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Attempt int32 `json:"attempt,omitempty"`
+}
+
+// Preview is the answer of a Read tool of the same server, asked when approval was needed, about what the call would
+// affect.
+type Preview struct {
+	// tool that was called.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Tool string `json:"tool,omitempty"`
+
+	// result is the text of its answer, at most 2 KiB; what is longer is cut, and ends with a mark that says so.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Result string `json:"result,omitempty"`
+
+	// resultDigest is SHA-256 over the whole answer; none where there is no answer.
+	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	ResultDigest string `json:"resultDigest,omitempty"`
+
+	// failure says why there is no answer.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Failure string `json:"failure,omitempty"`
+
+	// recheck tells that the tool is asked again just before the call is sent: with another answer the request is
+	// cancelled.
+	// +optional
+	Recheck bool `json:"recheck,omitempty"`
 }
 
 // ServerReference names one GovernedServer object, not a later one of the same name.

@@ -3,11 +3,19 @@
 
 package v1alpha1
 
-// Condition types. All are good when True.
+// Condition types. All are good when True, but Stalled.
 const (
-	// ConditionReady of a GovernedServer sums up the other conditions, GatewayAuthorized where spec.gateway names a
-	// ServiceAccount.
+	// ConditionReady of a GovernedServer sums up the other conditions: GatewayAuthorized where spec.gateway names a
+	// ServiceAccount, PinsMatch where spec.pinning is Enforce, Enforcing never. Of a ToolPolicy it is what Accepted is.
 	ConditionReady = "Ready"
+	// ConditionStalled of a ToolPolicy is there only while the policy has to be edited before it can be used. It is not
+	// good when True since kstatus, and what is built on it, knows it so.
+	ConditionStalled = "Stalled"
+	// ConditionPinsMatch of a GovernedServer: the definition of every tool, and the instructions, are those that were
+	// accepted.
+	ConditionPinsMatch = "PinsMatch"
+	// ConditionEnforcing of a GovernedServer: every live gateway runs the current policy. It informs and decides nothing.
+	ConditionEnforcing = "Enforcing"
 	// ConditionReachable of a GovernedServer: the last listing of its tools succeeded.
 	ConditionReachable = "Reachable"
 	// ConditionClassified of a GovernedServer: every tool that it listed has a tier.
@@ -65,6 +73,18 @@ const (
 	ReasonNotGrantedYet = "NotGrantedYet"
 	// ReasonRoleConflict: delete or rename the Role or RoleBinding that the message names, or give the rights by hand.
 	ReasonRoleConflict = "RoleConflict"
+	// ReasonPinned: nothing to do; every definition is the accepted one.
+	ReasonPinned = "Pinned"
+	// ReasonDrifted: review what the Events say has changed, then accept it with kubectl tidewaiter pin.
+	ReasonDrifted = "Drifted"
+	// ReasonEnforced: nothing to do; every live gateway runs the current policy.
+	ReasonEnforced = "Enforced"
+	// ReasonCatchingUp: some live gateways do not run the current policy yet; look at them if it lasts.
+	ReasonCatchingUp = "CatchingUp"
+	// ReasonNoGateway: no gateway of the server is alive; start one.
+	ReasonNoGateway = "NoGateway"
+	// ReasonWrongNamespace: move the baseline to the operator's namespace, or give it targets.
+	ReasonWrongNamespace = "WrongNamespace"
 	// ReasonCounted: nothing to do; the request is counted.
 	ReasonCounted = "Counted"
 	// ReasonFirstContact: the tools that were listed first are trusted as they are; look them over.
@@ -99,4 +119,12 @@ const (
 	NotInForceAttended = "Attended"
 	// NotInForceStricter: a stricter override or the server's minimumTier holds.
 	NotInForceStricter = "StricterHolds"
+	// NotInForceInvalid: the entry cannot be used as it is written.
+	NotInForceInvalid = "Invalid"
+	// NotInForceTypeMismatch: the expression does not fit the schema of a tool that the entry names.
+	NotInForceTypeMismatch = "TypeMismatch"
+	// NotInForceUnreachable: an earlier rule of the policy matches every call that this one does.
+	NotInForceUnreachable = "Unreachable"
+	// NotInForceNotRead: the tool that a preview calls is not Read.
+	NotInForceNotRead = "NotRead"
 )

@@ -7,11 +7,48 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Mode says how much of its verdicts the gateway puts into force.
 //
-// +kubebuilder:validation:Enum=Enforce
+// +kubebuilder:validation:Enum=Enforce;Observe;ReadOnly;Stopped
 type Mode string
 
-// ModeEnforce puts every verdict into force.
-const ModeEnforce Mode = "Enforce"
+// The modes of a server.
+const (
+	// ModeEnforce puts every verdict into force.
+	ModeEnforce Mode = "Enforce"
+	// ModeObserve lets every call pass that no baseline stops, and records the verdict that it would have had.
+	ModeObserve Mode = "Observe"
+	// ModeReadOnly refuses every call of a tool that is not Read.
+	ModeReadOnly Mode = "ReadOnly"
+	// ModeStopped refuses every call, and every other request but those that keep a session alive or list tools.
+	ModeStopped Mode = "Stopped"
+)
+
+// Pinning says what happens to a tool whose definition is not the accepted one.
+//
+// +kubebuilder:validation:Enum=Report;Enforce;Off
+type Pinning string
+
+// The ways to deal with definitions that nobody accepted.
+const (
+	// PinningReport: its approvals and autonomy are gone, and its tier may only rise until a person accepts it.
+	PinningReport Pinning = "Report"
+	// PinningEnforce: besides, its calls are refused until a person accepts it.
+	PinningEnforce Pinning = "Enforce"
+	// PinningOff: it is classified anew, and that is all.
+	PinningOff Pinning = "Off"
+)
+
+// OtherMethods says what happens to requests that are not tools/call and could make a server do or tell something.
+//
+// +kubebuilder:validation:Enum=Pass;Deny
+type OtherMethods string
+
+// The ways to deal with other methods.
+const (
+	// OtherMethodsPass relays them as they are.
+	OtherMethodsPass OtherMethods = "Pass"
+	// OtherMethodsDeny refuses all but those that keep a session alive or list tools.
+	OtherMethodsDeny OtherMethods = "Deny"
+)
 
 // GovernedServerSpec says where an MCP server is and how it is governed.
 type GovernedServerSpec struct {
@@ -20,10 +57,28 @@ type GovernedServerSpec struct {
 	// +required
 	Endpoint Endpoint `json:"endpoint,omitzero"`
 
-	// mode says how much of its verdicts the gateway puts into force. Enforce, the default, puts all of them.
+	// mode says how much of its verdicts the gateway puts into force. Enforce, the default, puts all of them. Observe
+	// lets every call pass and records the verdict that it would have had; what a baseline refuses or gates stays so.
+	// ReadOnly refuses every call of a tool that is not Read. Stopped refuses every call, and requests such as
+	// resources/read too. The mode of a baseline that covers the server holds where it is stricter.
 	// +optional
 	// +kubebuilder:default=Enforce
 	Mode Mode `json:"mode,omitempty"`
+
+	// pinning says what happens when the definition of a tool, or the server's instructions, are not those that were
+	// accepted: at first contact, or later by the pins of a ToolPolicy. Report, the default: the tool is classified
+	// anew, its approvals and autonomy are gone, and its tier may only rise. Enforce: besides, its calls are refused,
+	// and with other instructions all calls. Off: it is only classified anew.
+	// +optional
+	// +kubebuilder:default=Report
+	Pinning Pinning `json:"pinning,omitempty"`
+
+	// otherMethods says what happens to requests such as resources/read, prompts/get and methods that the gateway
+	// does not know. Pass, the default, relays them; Deny refuses all but those that keep a session alive or list
+	// tools.
+	// +optional
+	// +kubebuilder:default=Pass
+	OtherMethods OtherMethods `json:"otherMethods,omitempty"`
 
 	// discovery says how often the server's tools are listed.
 	// +optional
@@ -297,7 +352,8 @@ type AutonomySpec struct {
 // GovernedServerStatus is what the manager knows of the server. Only the manager writes it.
 type GovernedServerStatus struct {
 	// conditions are Ready (sums up the others), Reachable (the last listing succeeded), Classified (every listed
-	// tool has a tier), PolicyAccepted (every ToolPolicy that targets the server is valid), and GatewayAuthorized
+	// tool has a tier), PolicyAccepted (every ToolPolicy that targets the server is valid), PinsMatch (every definition is
+	// the accepted one), Enforcing (every live gateway runs the current policy), and GatewayAuthorized
 	// (the ServiceAccount that spec.gateway names has its rights). All are good when True.
 	// +optional
 	// +listType=map
@@ -332,6 +388,19 @@ type GovernedServerStatus struct {
 	// +kubebuilder:validation:MaxItems=1000
 	Tools []ToolStatus `json:"tools,omitempty"`
 
+	// accepted are the definitions that were accepted of tools that the server now defines otherwise, or does not list
+	// any more, sorted by tool; at most 1,000. Of every other tool the definition in tools is the accepted one.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Accepted []AcceptedTool `json:"accepted,omitempty"`
+
+	// namespaceLabels are the labels of the server's namespace: what baselines select by. Without them, or with more
+	// than 256, every baseline covers the server.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=256
+	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`
+
 	// records are the track records of tools that have one, sorted by tool; they stay when a tool disappears.
 	// +optional
 	// +listType=atomic
@@ -355,6 +424,36 @@ type ServerInfo struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	ProtocolVersion string `json:"protocolVersion,omitempty"`
+
+	// instructionsDigest is SHA-256 over the instructions that the server gives to models; none without instructions.
+	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	InstructionsDigest string `json:"instructionsDigest,omitempty"`
+
+	// acceptedInstructionsDigest is that of the instructions that were accepted; none when these are they.
+	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	AcceptedInstructionsDigest string `json:"acceptedInstructionsDigest,omitempty"`
+}
+
+// AcceptedTool is a definition of a tool that was accepted and is not the one that the server gives now.
+type AcceptedTool struct {
+	// tool is the name of the tool.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Tool string `json:"tool,omitempty"`
+
+	// digest of the accepted definition.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=71
+	Digest string `json:"digest,omitempty"`
+
+	// tier is the strictest that the classifier gave to a definition of the tool since that one; what the tool has
+	// at least until a person accepts another.
+	// +required
+	Tier Tier `json:"tier,omitempty"`
 }
 
 // TierCounts counts tools by effective tier.
@@ -440,11 +539,33 @@ type ToolStatus struct {
 	// +kubebuilder:validation:MaxLength=512
 	Reason string `json:"reason,omitempty"`
 
-	// digest is SHA-256 over everything the server says of the tool: what overrides and promotions name.
+	// digest is SHA-256 over everything the server says of the tool: what overrides, promotions and pins name.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=71
 	Digest string `json:"digest,omitempty"`
+
+	// annotations are the server's hints about the tool: what rules see as tool.annotations.
+	// +optional
+	Annotations *ToolAnnotations `json:"annotations,omitempty"`
+}
+
+// ToolAnnotations are a server's hints about a tool. Nothing proves them.
+//
+// +kubebuilder:validation:MinProperties=1
+type ToolAnnotations struct {
+	// readOnlyHint says that the tool changes nothing. None when the server does not say.
+	// +optional
+	ReadOnlyHint *bool `json:"readOnlyHint,omitempty"`
+	// destructiveHint says that the tool may destroy. None when the server does not say.
+	// +optional
+	DestructiveHint *bool `json:"destructiveHint,omitempty"`
+	// idempotentHint says that calling it again changes nothing more. None when the server does not say.
+	// +optional
+	IdempotentHint *bool `json:"idempotentHint,omitempty"`
+	// openWorldHint says that the tool deals with things outside. None when the server does not say.
+	// +optional
+	OpenWorldHint *bool `json:"openWorldHint,omitempty"`
 }
 
 // Autonomy is where a tool stands between always asking and running unattended.

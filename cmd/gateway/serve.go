@@ -27,6 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/gateway"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
@@ -100,7 +101,7 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 		return p, err
 	}
 	votes := &gateway.Keyring{Cache: keys, Client: p.live, Namespace: o.operatorNamespace, Roots: flags.roots, Clock: clock.RealClock{}, Metrics: metrics}
-	p.watcher = &gateway.Watcher{Cache: watched, Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Allow: flags.allow, Metrics: metrics}
+	p.watcher = &gateway.Watcher{Cache: watched, Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Allow: flags.allow, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: o.operatorNamespace}
 	p.door = &door{votes: votes, gateway: &gateway.Gateway{
 		Servers: flags.servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
 		Everybody: v1alpha1.Requester{Username: o.requester}, Loopback: loopback,

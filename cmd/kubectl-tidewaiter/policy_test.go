@@ -25,6 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/controllers"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -171,7 +172,7 @@ func (o *office) judge(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range all.Items {
-		if _, err := (&controllers.ToolPolicyReconciler{Client: o.manager}).Reconcile(t.Context(), &all.Items[i]); err != nil {
+		if _, err := (&controllers.ToolPolicyReconciler{Client: o.manager, Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace}).Reconcile(t.Context(), &all.Items[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

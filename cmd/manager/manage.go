@@ -30,6 +30,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
 	"github.com/tidewaiter/tidewaiter/internal/notify"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
 // manage wires the controllers and runs them.
@@ -74,12 +75,13 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		return fmt.Errorf("register metrics: %w", err)
 	}
 	events := mgr.GetEventRecorder("tidewaiter")
+	library := policy.NewLibrary()
 	servers := &controllers.GovernedServerReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}, Metrics: serverMetrics,
-		Allow: allow, Discover: discovery.Tools, Watch: discovery.Watch,
+		Allow: allow, Discover: discovery.Tools, Watch: discovery.Watch, Library: library, OperatorNamespace: o.namespace,
 	}
 	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
-	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient()}
+	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient(), Library: library, OperatorNamespace: o.namespace}
 	rights := &controllers.GatewayRightsReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
 	if err := errors.Join(
 		servers.SetupWithManager(ctx, mgr),

@@ -19,7 +19,16 @@ func compile(server *v1alpha1.GovernedServer, policies []v1alpha1.ToolPolicy, fa
 	if err != nil {
 		return nil, fmt.Errorf("digest endpoint of %s: %w", server.Name, err)
 	}
-	return policy.Compile(server, policies, digest, facts), nil
+	return policy.Compile(policy.Inputs{Server: server, Policies: parse(policies), EndpointDigest: digest, Facts: facts}), nil
+}
+
+// parse compiles policies.
+func parse(objects []v1alpha1.ToolPolicy) []*policy.Policy {
+	all := make([]*policy.Policy, 0, len(objects))
+	for i := range objects {
+		all = append(all, policy.Parse(&objects[i]))
+	}
+	return all
 }
 
 // blocks returns for each tool what would keep a promotion made now from being in force; a tool that is not in it could

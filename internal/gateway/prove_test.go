@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
 // stuck is a cache that holds what its reader holds and learns nothing by itself.
@@ -65,24 +66,24 @@ func named[T client.Object](o T, uid types.UID, version string) T {
 func TestAWatchIsProvenOnlyByACacheThatHoldsEverything(t *testing.T) {
 	t.Parallel()
 	server := func(version string) client.Object { return named(&v1alpha1.GovernedServer{}, "s", version) }
-	policy := func(version string) client.Object { return named(&v1alpha1.ToolPolicy{}, "p", version) }
+	toolPolicy := func(version string) client.Object { return named(&v1alpha1.ToolPolicy{}, "p", version) }
 	request := func(version string) client.Object { return named(&v1alpha1.ApprovalRequest{}, "r", version) }
 	for name, tc := range map[string]struct {
 		cached, live []client.Object
 		want         error
 	}{
-		"all there":                {[]client.Object{server("5"), policy("6"), request("7")}, []client.Object{server("5"), policy("6"), request("7")}, nil},
+		"all there":                {[]client.Object{server("5"), toolPolicy("6"), request("7")}, []client.Object{server("5"), toolPolicy("6"), request("7")}, nil},
 		"nothing anywhere":         {nil, nil, nil},
 		"the server was deleted":   {[]client.Object{server("5")}, nil, errBehind},
 		"the server changed":       {[]client.Object{server("5")}, []client.Object{server("8")}, errBehind},
-		"a policy came":            {[]client.Object{server("5")}, []client.Object{server("5"), policy("6")}, errBehind},
-		"a policy was deleted":     {[]client.Object{server("5"), policy("6")}, []client.Object{server("5")}, errBehind},
+		"a policy came":            {[]client.Object{server("5")}, []client.Object{server("5"), toolPolicy("6")}, errBehind},
+		"a policy was deleted":     {[]client.Object{server("5"), toolPolicy("6")}, []client.Object{server("5")}, errBehind},
 		"a denial came":            {[]client.Object{server("5"), request("7")}, []client.Object{server("5"), request("9")}, errBehind},
 		"the server was recreated": {[]client.Object{server("5")}, []client.Object{named(&v1alpha1.GovernedServer{}, "s2", "9")}, errBehind},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &Watcher{Cache: stuck{reader: objects(t, tc.cached...)}, Client: objects(t, tc.live...), Clock: testclock.NewFakeClock(noon)}
+			w := &Watcher{Cache: stuck{reader: objects(t, tc.cached...)}, Client: objects(t, tc.live...), Clock: testclock.NewFakeClock(noon), Library: policy.NewLibrary()}
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			if tc.want == nil {

@@ -34,6 +34,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
@@ -216,7 +217,7 @@ func (r *rig) edit(change func()) {
 		}
 		governed.Status.EndpointDigest = digest
 	}
-	in := &snapshot.Inputs{Server: governed, Policies: slices.Clone(r.policies)}
+	in := &snapshot.Inputs{Server: governed, Policies: parse(r.policies)}
 	var all v1alpha1.ApprovalRequestList
 	if err := r.api.List(context.Background(), &all); err != nil {
 		r.t.Error(err)
@@ -451,4 +452,13 @@ func newMetrics(t testing.TB) *Metrics {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// parse compiles policies.
+func parse(objects []v1alpha1.ToolPolicy) []*policy.Policy {
+	all := make([]*policy.Policy, 0, len(objects))
+	for i := range objects {
+		all = append(all, policy.Parse(objects[i].DeepCopy()))
+	}
+	return all
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 )
 
@@ -53,6 +54,10 @@ type Watcher struct {
 	Clock   clock.WithTicker
 	// Allow lists addresses that may be dialled whatever their class.
 	Allow []netip.Prefix
+	// Library compiles policies.
+	Library *policy.Library
+	// OperatorNamespace is where baselines count.
+	OperatorNamespace string
 	// Metrics tell when the watch was last proven.
 	Metrics *Metrics
 
@@ -184,21 +189,30 @@ func (w *Watcher) gather(ctx context.Context, key types.NamespacedName) (*snapsh
 	} else if err != nil {
 		return nil, fmt.Errorf("read server: %w", err)
 	}
-	var policies v1alpha1.ToolPolicyList
-	if err := w.Cache.List(ctx, &policies, client.InNamespace(key.Namespace)); err != nil {
-		return nil, fmt.Errorf("list policies: %w", err)
+	policies, err := w.policies(ctx, key)
+	if err != nil {
+		return nil, err
 	}
 	var requests v1alpha1.ApprovalRequestList
 	if err := w.Cache.List(ctx, &requests, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list requests: %w", err)
 	}
-	in := &snapshot.Inputs{Server: server, Policies: policies.Items}
+	in := &snapshot.Inputs{Server: server, Policies: w.Library.Parse(policies), OperatorNamespace: w.OperatorNamespace}
 	for i := range requests.Items {
 		if requests.Items[i].Spec.ServerRef.Name == key.Name {
 			in.Requests = append(in.Requests, &requests.Items[i])
 		}
 	}
 	return in, nil
+}
+
+// policies lists those that may cover a server.
+func (w *Watcher) policies(ctx context.Context, key types.NamespacedName) ([]v1alpha1.ToolPolicy, error) {
+	var own v1alpha1.ToolPolicyList
+	if err := w.Cache.List(ctx, &own, client.InNamespace(key.Namespace)); err != nil {
+		return nil, fmt.Errorf("list policies: %w", err)
+	}
+	return own.Items, nil
 }
 
 // dial works out what is dialled for every server whose spec is new, or whose Secrets may have changed.
@@ -347,8 +361,12 @@ func (w *Watcher) versions(ctx context.Context, kind string, key types.Namespace
 	case "GovernedServer":
 		add(in.Server)
 	case "ToolPolicy":
-		for i := range in.Policies {
-			add(&in.Policies[i])
+		policies, err := w.policies(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		for i := range policies {
+			add(&policies[i])
 		}
 	case "ApprovalRequest":
 		for _, r := range in.Requests {

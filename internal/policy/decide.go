@@ -3,7 +3,10 @@
 
 package policy
 
-import "github.com/tidewaiter/tidewaiter/api/v1alpha1"
+import (
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/expr"
+)
 
 // Effect is what a verdict does with a call, from most to least restrictive. The zero value denies.
 type Effect int
@@ -61,6 +64,10 @@ const (
 type Call struct {
 	// Tool is the name as the server will read it.
 	Tool string
+	// Arguments of the call; expr.UnknownArguments where they were not kept.
+	Arguments *expr.Arguments
+	// Principal is whose call it is.
+	Principal expr.Principal
 	// Freshness of the snapshot at the time of the call.
 	Freshness Freshness
 }
@@ -79,6 +86,13 @@ type Decision struct {
 	// RequiredApprovals and Verbs are what an approval needs; set with RequireApproval only.
 	RequiredApprovals int32
 	Verbs             []string
+	// Message is what the rule that decided has to say to the caller and to the person who is asked, Controls are its.
+	Message  string
+	Controls []string
+	// Uncertain names the rule or entry that could not be evaluated and took part in the verdict, and why; "" for none.
+	Uncertain string
+	// Observed is the verdict that the call would have had; set where the mode Observe let it pass.
+	Observed *Decision
 	// Revision of the policy that decided.
 	Revision string
 }

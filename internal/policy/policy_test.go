@@ -84,38 +84,38 @@ func TestDecide(t *testing.T) {
 		reason   Reason
 		verbs    []string
 	}{
-		"a Read tool runs at once":                         {call: Call{"get_invoice", Fresh}, want: Allow, reason: ReasonReadTool},
-		"a Read tool runs on an unproven snapshot":         {call: Call{"get_invoice", Unproven}, want: Allow, reason: ReasonReadTool},
-		"a Read tool is refused on a stale snapshot":       {call: Call{"get_invoice", Stale}, want: Deny, reason: ReasonPolicyStale},
-		"a Reversible tool needs approval":                 {call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"an Irreversible tool needs its own verb":          {call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"a tool that discovery does not know is refused":   {call: Call{"get_secret", Fresh}, want: Deny, reason: ReasonToolUnknown},
+		"a Read tool runs at once":                         {call: Call{Tool: "get_invoice", Freshness: Fresh}, want: Allow, reason: ReasonReadTool},
+		"a Read tool runs on an unproven snapshot":         {call: Call{Tool: "get_invoice", Freshness: Unproven}, want: Allow, reason: ReasonReadTool},
+		"a Read tool is refused on a stale snapshot":       {call: Call{Tool: "get_invoice", Freshness: Stale}, want: Deny, reason: ReasonPolicyStale},
+		"a Reversible tool needs approval":                 {call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an Irreversible tool needs its own verb":          {call: Call{Tool: "wipe_ledger", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a tool that discovery does not know is refused":   {call: Call{Tool: "get_secret", Freshness: Fresh}, want: Deny, reason: ReasonToolUnknown},
 		"the zero call is refused":                         {call: Call{}, want: Deny, reason: ReasonToolUnknown},
-		"tools of another endpoint are unknown":            {endpoint: "sha256:e1", call: Call{"get_invoice", Fresh}, want: Deny, reason: ReasonToolUnknown},
-		"a promotion with a clean record runs unattended":  {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: Allow, reason: ReasonUnattended},
-		"a gated call needs a proof of freshness":          {call: Call{"update_invoice", Unproven}, want: Deny, reason: ReasonPolicyStale},
-		"an unattended effect needs a proof of freshness":  {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Unproven}, want: Deny, reason: ReasonPolicyStale},
-		"a promotion of another digest does nothing":       {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestB)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"the ceiling: a promoted Irreversible tool waits":  {policies: []v1alpha1.ToolPolicySpec{promote("wipe_ledger", digestA)}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"Attended beats Unattended":                        {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA), attended}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"a denial that the gateway saw disqualifies":       {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Denied: map[string]bool{"update_invoice": true}}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"an open Ambiguous request suspends autonomy":      {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Ambiguous: map[string]bool{"update_invoice": true}}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"an old denial outweighs any number of approvals":  {edit: record(v1alpha1.ToolRecord{Digest: digestA, EndpointDigest: endpoint, Approved: 30, Denied: 1}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"a record of another digest is not clean":          {edit: record(v1alpha1.ToolRecord{Digest: digestB, EndpointDigest: endpoint, Approved: 30}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"a record of another endpoint is not clean":        {edit: record(v1alpha1.ToolRecord{Digest: digestA, EndpointDigest: "sha256:e9", Approved: 30}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"an empty record is not clean":                     {edit: func(s *v1alpha1.GovernedServer) { s.Status.Records = nil }, policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"zero cleanApprovals still means one":              {edit: func(s *v1alpha1.GovernedServer) { s.Spec.Autonomy.CleanApprovals = 0; s.Status.Records[0].Approved = 0 }, policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"minimumTier gates a tool that is named as a read": {edit: func(s *v1alpha1.GovernedServer) { s.Spec.Classification.MinimumTier = v1alpha1.TierReversible }, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"a glob raises":                                 {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tools: []string{"get_*"}, Tier: v1alpha1.TierIrreversible})}, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"a glob does not lower":                         {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tools: []string{"*"}, Tier: v1alpha1.TierRead})}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"tool and digest lower":                         {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierReversible})}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"an override of another digest does not lower":  {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestB, Tier: v1alpha1.TierReversible})}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"an override of another digest still raises":    {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "get_invoice", Digest: digestB, Tier: v1alpha1.TierReversible})}, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
-		"of two overrides the strictest holds":          {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}), tier(v1alpha1.TierOverride{Tools: []string{"wipe*"}, Tier: v1alpha1.TierIrreversible})}, call: Call{"wipe_ledger", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"a tier word that nobody knows is Irreversible": {edit: func(s *v1alpha1.GovernedServer) { s.Status.Tools[0].ClassifiedTier = "Harmless" }, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"a drifted Read tool is as strict as can be":    {facts: Facts{Drifted: map[string]bool{"get_invoice": true}}, call: Call{"get_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"drift takes autonomy":                          {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Drifted: map[string]bool{"update_invoice": true}}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
-		"a policy of another server takes no part":      {policies: []v1alpha1.ToolPolicySpec{{Targets: []string{"other"}, Autonomy: promote("update_invoice", digestA).Autonomy}}, call: Call{"update_invoice", Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"tools of another endpoint are unknown":            {endpoint: "sha256:e1", call: Call{Tool: "get_invoice", Freshness: Fresh}, want: Deny, reason: ReasonToolUnknown},
+		"a promotion with a clean record runs unattended":  {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: Allow, reason: ReasonUnattended},
+		"a gated call needs a proof of freshness":          {call: Call{Tool: "update_invoice", Freshness: Unproven}, want: Deny, reason: ReasonPolicyStale},
+		"an unattended effect needs a proof of freshness":  {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{Tool: "update_invoice", Freshness: Unproven}, want: Deny, reason: ReasonPolicyStale},
+		"a promotion of another digest does nothing":       {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestB)}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"the ceiling: a promoted Irreversible tool waits":  {policies: []v1alpha1.ToolPolicySpec{promote("wipe_ledger", digestA)}, call: Call{Tool: "wipe_ledger", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"Attended beats Unattended":                        {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA), attended}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"a denial that the gateway saw disqualifies":       {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Denied: map[string]bool{"update_invoice": true}}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an open Ambiguous request suspends autonomy":      {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Ambiguous: map[string]bool{"update_invoice": true}}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an old denial outweighs any number of approvals":  {edit: record(v1alpha1.ToolRecord{Digest: digestA, EndpointDigest: endpoint, Approved: 30, Denied: 1}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"a record of another digest is not clean":          {edit: record(v1alpha1.ToolRecord{Digest: digestB, EndpointDigest: endpoint, Approved: 30}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"a record of another endpoint is not clean":        {edit: record(v1alpha1.ToolRecord{Digest: digestA, EndpointDigest: "sha256:e9", Approved: 30}), policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an empty record is not clean":                     {edit: func(s *v1alpha1.GovernedServer) { s.Status.Records = nil }, policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"zero cleanApprovals still means one":              {edit: func(s *v1alpha1.GovernedServer) { s.Spec.Autonomy.CleanApprovals = 0; s.Status.Records[0].Approved = 0 }, policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"minimumTier gates a tool that is named as a read": {edit: func(s *v1alpha1.GovernedServer) { s.Spec.Classification.MinimumTier = v1alpha1.TierReversible }, call: Call{Tool: "get_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"a glob raises":                                 {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tools: []string{"get_*"}, Tier: v1alpha1.TierIrreversible})}, call: Call{Tool: "get_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a glob does not lower":                         {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tools: []string{"*"}, Tier: v1alpha1.TierRead})}, call: Call{Tool: "wipe_ledger", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"tool and digest lower":                         {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierReversible})}, call: Call{Tool: "wipe_ledger", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"an override of another digest does not lower":  {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestB, Tier: v1alpha1.TierReversible})}, call: Call{Tool: "wipe_ledger", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"an override of another digest still raises":    {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "get_invoice", Digest: digestB, Tier: v1alpha1.TierReversible})}, call: Call{Tool: "get_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
+		"of two overrides the strictest holds":          {policies: []v1alpha1.ToolPolicySpec{tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}), tier(v1alpha1.TierOverride{Tools: []string{"wipe*"}, Tier: v1alpha1.TierIrreversible})}, call: Call{Tool: "wipe_ledger", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a tier word that nobody knows is Irreversible": {edit: func(s *v1alpha1.GovernedServer) { s.Status.Tools[0].ClassifiedTier = "Harmless" }, call: Call{Tool: "get_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a drifted Read tool is as strict as can be":    {facts: Facts{Drifted: map[string]bool{"get_invoice": true}}, call: Call{Tool: "get_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"drift takes autonomy":                          {policies: []v1alpha1.ToolPolicySpec{promote("update_invoice", digestA)}, facts: Facts{Drifted: map[string]bool{"update_invoice": true}}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve-irreversible"}},
+		"a policy of another server takes no part":      {policies: []v1alpha1.ToolPolicySpec{{Targets: []string{"other"}, Autonomy: promote("update_invoice", digestA).Autonomy}}, call: Call{Tool: "update_invoice", Freshness: Fresh}, want: RequireApproval, reason: ReasonApprovalRequired, verbs: []string{"approve"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestDecide(t *testing.T) {
 			if tc.endpoint != "" {
 				at = tc.endpoint
 			}
-			got := Compile(s, policies, at, tc.facts).Decide(tc.call)
+			got := compile(s, policies, at, tc.facts).Decide(tc.call)
 			if got.Effect != tc.want || got.Reason != tc.reason {
 				t.Errorf("Decide: got %v because %s, want %v because %s", got.Effect, got.Reason, tc.want, tc.reason)
 			}
@@ -286,10 +286,10 @@ func drawPolicies(t *rapid.T) []v1alpha1.ToolPolicy {
 func TestLawOrderOfPoliciesNeverMatters(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
-		want := Compile(s, policies, endpoint, Facts{}).Decide(call)
+		want := compile(s, policies, endpoint, Facts{}).Decide(call)
 		shuffled := slices.Clone(policies)
 		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		if diff := cmp.Diff(want, Compile(s, shuffled, endpoint, Facts{}).Decide(call)); diff != "" {
+		if diff := cmp.Diff(want, compile(s, shuffled, endpoint, Facts{}).Decide(call)); diff != "" {
 			t.Fatalf("verdict by order (-want +got):\n%s", diff)
 		}
 	})
@@ -303,8 +303,8 @@ func TestLawRaisingAndAttendingNeverAllowMore(t *testing.T) {
 			strict.Spec.Autonomy[i].Mode = v1alpha1.ModeAttended
 		}
 		strict.Spec.Tiers = slices.DeleteFunc(strict.Spec.Tiers, func(o v1alpha1.TierOverride) bool { return o.Tier != v1alpha1.TierIrreversible })
-		before := Compile(s, policies, endpoint, Facts{}).Decide(call)
-		after := Compile(s, append(slices.Clone(policies), strict), endpoint, Facts{}).Decide(call)
+		before := compile(s, policies, endpoint, Facts{}).Decide(call)
+		after := compile(s, append(slices.Clone(policies), strict), endpoint, Facts{}).Decide(call)
 		if after.Effect > before.Effect {
 			t.Fatalf("a strict policy widened %v to %v", before.Effect, after.Effect)
 		}
@@ -324,8 +324,8 @@ func TestLawWhatTheGatewaySawNeverAllowsMore(t *testing.T) {
 			return nil
 		}
 		facts := Facts{Denied: seen("denied"), Ambiguous: seen("ambiguous"), Drifted: seen("drifted")}
-		before := Compile(s, policies, endpoint, Facts{}).Decide(call)
-		after := Compile(s, policies, endpoint, facts).Decide(call)
+		before := compile(s, policies, endpoint, Facts{}).Decide(call)
+		after := compile(s, policies, endpoint, facts).Decide(call)
 		if after.Effect > before.Effect {
 			t.Fatalf("facts %v widened %v to %v", facts, before.Effect, after.Effect)
 		}
@@ -337,7 +337,7 @@ func TestLawWhatTheGatewaySawNeverAllowsMore(t *testing.T) {
 
 func TestLawCeiling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		got := Compile(drawServer(t), drawPolicies(t), endpoint, Facts{}).Decide(drawCall(t))
+		got := compile(drawServer(t), drawPolicies(t), endpoint, Facts{}).Decide(drawCall(t))
 		if got.Effect == Allow && got.Tier != v1alpha1.TierRead && got.Tier != v1alpha1.TierReversible {
 			t.Fatalf("an %s tool was allowed: %+v", got.Tier, got)
 		}
@@ -353,7 +353,7 @@ func TestLawMorePersonsNeverAllowMore(t *testing.T) {
 		more := s.DeepCopy()
 		more.Spec.Approvals.Required.Reversible += rapid.Int32Range(0, 8).Draw(t, "more")
 		more.Spec.Approvals.Required.Irreversible += rapid.Int32Range(0, 8).Draw(t, "more")
-		before, after := Compile(s, policies, endpoint, Facts{}).Decide(call), Compile(more, policies, endpoint, Facts{}).Decide(call)
+		before, after := compile(s, policies, endpoint, Facts{}).Decide(call), compile(more, policies, endpoint, Facts{}).Decide(call)
 		if after.Effect != before.Effect || after.RequiredApprovals < before.RequiredApprovals {
 			t.Fatalf("%v by %d persons became %v by %d", before.Effect, before.RequiredApprovals, after.Effect, after.RequiredApprovals)
 		}
@@ -380,13 +380,13 @@ func TestHowManyPersonsATierNeeds(t *testing.T) {
 				s.Spec.Approvals.Required = tc.required
 				s.Status.Tools[1].ClassifiedTier = tier
 			})
-			if got := Compile(s, nil, endpoint, Facts{}).Decide(Call{"update_invoice", Fresh}).RequiredApprovals; got != tc.want[i] {
+			if got := compile(s, nil, endpoint, Facts{}).Decide(Call{Tool: "update_invoice", Freshness: Fresh}).RequiredApprovals; got != tc.want[i] {
 				t.Errorf("%s, %s: %d persons, want %d", name, tier, got, tc.want[i])
 			}
 		}
 		s := server(func(s *v1alpha1.GovernedServer) { s.Spec.Approvals.Required = tc.required })
-		compiled := Compile(s, []v1alpha1.ToolPolicy{policyOf("p", promote("update_invoice", digestA))}, endpoint, Facts{})
-		unattended := compiled.Decide(Call{"update_invoice", Fresh})
+		compiled := compile(s, []v1alpha1.ToolPolicy{policyOf("p", promote("update_invoice", digestA))}, endpoint, Facts{})
+		unattended := compiled.Decide(Call{Tool: "update_invoice", Freshness: Fresh})
 		if got := compiled.Attended(unattended, "doubt"); unattended.Effect != Allow || got.Effect != RequireApproval || got.RequiredApprovals != tc.want[0] || got.GatedBy != "doubt" {
 			t.Errorf("%s, a promoted tool put before persons: %+v", name, got)
 		}
@@ -410,7 +410,7 @@ func TestNotInForceSaysWhy(t *testing.T) {
 		},
 	})
 	var got []string
-	for _, line := range Compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).NotInForce(&p) {
+	for _, line := range compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).NotInForce(&p) {
 		got = append(got, line.Field+" "+line.Reason)
 	}
 	want := []string{
@@ -425,22 +425,31 @@ func TestNotInForceSaysWhy(t *testing.T) {
 func TestRevisionFollowsWhatTakesPart(t *testing.T) {
 	t.Parallel()
 	p, other := policyOf("p", promote("update_invoice", digestA)), policyOf("o", v1alpha1.ToolPolicySpec{Targets: []string{"other"}})
-	base := Compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision
-	if got := Compile(server(), []v1alpha1.ToolPolicy{other, p}, endpoint, Facts{}).Revision; got != base {
+	base := compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision
+	if got := compile(server(), []v1alpha1.ToolPolicy{other, p}, endpoint, Facts{}).Revision; got != base {
 		t.Error("a policy of another server changed the revision")
 	}
 	p.Generation++
-	if got := Compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision; got == base {
+	if got := compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision; got == base {
 		t.Error("a new generation of a policy did not change the revision")
 	}
 }
 
 func BenchmarkDecide(b *testing.B) {
-	s := Compile(server(), []v1alpha1.ToolPolicy{policyOf("p", promote("update_invoice", digestA))}, endpoint, Facts{})
+	s := compile(server(), []v1alpha1.ToolPolicy{policyOf("p", promote("update_invoice", digestA))}, endpoint, Facts{})
 	b.ReportAllocs()
 	for b.Loop() {
 		if s.Decide(Call{Tool: "update_invoice", Freshness: Fresh}).Effect != Allow {
 			b.Fatal("not allowed")
 		}
 	}
+}
+
+// compile joins a server with policies of its namespace.
+func compile(server *v1alpha1.GovernedServer, objects []v1alpha1.ToolPolicy, endpointDigest string, facts Facts) *Server {
+	in := Inputs{Server: server, EndpointDigest: endpointDigest, Facts: facts, OperatorNamespace: "tidewaiter-system"}
+	for i := range objects {
+		in.Policies = append(in.Policies, Parse(&objects[i]))
+	}
+	return Compile(in)
 }

@@ -59,14 +59,27 @@ type compiled struct {
 	decision Decision
 }
 
-// Compile joins a server, the policies of its namespace and what a gateway has seen. endpointDigest is that of the
-// server's spec: tools that came from another endpoint are unknown. Policies that do not target the server are left
-// out; the order of policies does not matter. Compile keeps the objects and never changes them.
-func Compile(server *v1alpha1.GovernedServer, all []v1alpha1.ToolPolicy, endpointDigest string, facts Facts) *Server {
+// Inputs are all that a verdict can rest on.
+type Inputs struct {
+	Server *v1alpha1.GovernedServer
+	// Policies are those of the server's namespace and of OperatorNamespace, in any order; what does not cover the
+	// server is left out.
+	Policies []*Policy
+	// OperatorNamespace is where baselines count.
+	OperatorNamespace string
+	// EndpointDigest is that of the server's spec: tools that came from another endpoint are unknown.
+	EndpointDigest string
+	Facts          Facts
+}
+
+// Compile joins a server, the policies that cover it and what a gateway has seen. It keeps the objects and never changes
+// them.
+func Compile(in Inputs) *Server {
+	server, endpointDigest, facts := in.Server, in.EndpointDigest, in.Facts
 	s := &Server{EndpointDigest: endpointDigest, object: server, tools: map[string]compiled{}}
-	for i := range all {
-		if slices.Contains(all[i].Spec.Targets, server.Name) && all[i].Namespace == server.Namespace {
-			s.policies = append(s.policies, &all[i])
+	for _, p := range in.Policies {
+		if p.covers(server, in.OperatorNamespace) {
+			s.policies = append(s.policies, p.object)
 		}
 	}
 	tiers, autonomy := overrides(s.policies), promotions(s.policies)

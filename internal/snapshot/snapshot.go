@@ -17,7 +17,9 @@ import (
 // Inputs are the objects that a snapshot is built from; the snapshot keeps them and changes none.
 type Inputs struct {
 	Server   *v1alpha1.GovernedServer
-	Policies []v1alpha1.ToolPolicy
+	Policies []*policy.Policy
+	// OperatorNamespace is where baselines count.
+	OperatorNamespace string
 	// Requests of the server, of earlier servers of its name too.
 	Requests []*v1alpha1.ApprovalRequest
 	// Definitions are what the server itself said of its tools last, by name; a tool may be missing.
@@ -70,7 +72,7 @@ func Build(in Inputs) (*Snapshot, error) {
 			facts.Drifted[t.Name] = true
 		}
 	}
-	s.Policy = policy.Compile(in.Server, in.Policies, endpoint, facts)
+	s.Policy = policy.Compile(policy.Inputs{Server: in.Server, Policies: in.Policies, OperatorNamespace: in.OperatorNamespace, EndpointDigest: endpoint, Facts: facts})
 	return s, nil
 }
 

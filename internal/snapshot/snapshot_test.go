@@ -34,7 +34,7 @@ func build(t *testing.T, definition string, requests ...*v1alpha1.ApprovalReques
 	promotion := fixture.ToolPolicy("finance", "team", "billing")
 	promotion.Spec.Tiers = nil
 	promotion.Spec.Autonomy = []v1alpha1.AutonomyRule{{Tool: "refund_invoice", Digest: classified.Digest(), Mode: v1alpha1.ModeUnattended}}
-	s, err := Build(Inputs{Server: &server, Policies: []v1alpha1.ToolPolicy{promotion}, Requests: requests, Definitions: map[string]tool.Descriptor{seen.Name: seen}})
+	s, err := Build(Inputs{Server: &server, Policies: []*policy.Policy{policy.Parse(&promotion)}, Requests: requests, Definitions: map[string]tool.Descriptor{seen.Name: seen}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
 	"github.com/tidewaiter/tidewaiter/internal/gateway"
 	"github.com/tidewaiter/tidewaiter/internal/identity"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
@@ -265,7 +266,8 @@ func (w *world) startManager() {
 		w.t.Fatal(err)
 	}
 	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("tidewaiter"), Clock: clock.RealClock{}}
-	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient()}
+	library := policy.NewLibrary()
+	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient(), Library: library, OperatorNamespace: fixture.SystemNamespace}
 	if err := requests.SetupWithManager(mgr); err != nil {
 		w.t.Fatal(err)
 	}
@@ -383,7 +385,7 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 		Receipts:  d.receipts, Clock: parts.clock, NewID: uuid.NewString, Loopback: true,
 		Metrics: metrics, MaxStaleness: 5 * time.Minute,
 	}
-	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback, Metrics: metrics}
+	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace}
 	stopWatch := w.background("gateway "+name, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return watcher.Run(ctx) })
