@@ -444,9 +444,9 @@ type AcceptedTool struct {
 	// +kubebuilder:validation:MaxLength=128
 	Tool string `json:"tool,omitempty"`
 
-	// digest of the accepted definition.
-	// +required
-	// +kubebuilder:validation:MinLength=1
+	// digest of the accepted definition; none for a tool that appeared after the first listing while pinning was
+	// Enforce, which nobody has accepted yet.
+	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	Digest string `json:"digest,omitempty"`
 
