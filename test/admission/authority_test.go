@@ -18,7 +18,9 @@ import (
 func TestADecisionNeedsAllVerbsOfTheRequest(t *testing.T) {
 	t.Parallel()
 	c := newCast(t)
-	verbs := []string{"approve", "approve-irreversible", "approve-finance", "approve-legal"}
+	verbs := []string{
+		"approve", "approve-irreversible", "approve-finance", "approve-legal", "approve-risk", "approve-it", "approve-board", "approve-audit",
+	}
 	for missing := range len(verbs) + 1 {
 		var held []string
 		for i, verb := range verbs {

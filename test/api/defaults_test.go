@@ -34,6 +34,8 @@ func TestDefaultsOfAServerAreReadBack(t *testing.T) {
 		return map[string]any{
 			"endpoint":       endpoint,
 			"mode":           "Enforce",
+			"pinning":        "Report",
+			"otherMethods":   "Pass",
 			"discovery":      map[string]any{"interval": "10m0s", "timeout": "30s"},
 			"classification": map[string]any{"trustReadOnlyHint": false, "minimumTier": "Read"},
 			"approvals":      approvals("45s"),

@@ -87,7 +87,7 @@ func TestValidationTakesAndRefuses(t *testing.T) {
 			[]string{url + "  mode: enforce", url + "  mode: ''", url + "  classification: {minimumTier: read}"}, "Unsupported value"},
 
 		"targets": {policyHead, []string{"  targets: [a]", "  targets: [a, b, c, d, e, f, g, h]"},
-			[]string{"  targets: []", "  tiers: []", "  targets: [a, b, c, d, e, f, g, h, i]", "  targets: [a, a]", "  targets: ['']"}, "spec.targets"},
+			[]string{"  targets: []", "  targets: [a, b, c, d, e, f, g, h, i]", "  targets: [a, a]", "  targets: ['']"}, "spec.targets"},
 		"a tier override names globs or one tool": {policyHead,
 			[]string{tiers("{tools: [a_*], tier: Irreversible, reason: r}"), tiers("{tool: a, digest: '" + digest + "', tier: Read, reason: r}")},
 			[]string{
@@ -184,7 +184,8 @@ func TestRequestsAreBounded(t *testing.T) {
 		{[]string{"approve"}, 60, true},
 		{[]string{"approve", "approve-irreversible", "approve-finance", "approve-legal"}, 86400, true},
 		{nil, 60, false},
-		{[]string{"approve", "approve-b", "approve-c", "approve-d", "approve-e"}, 60, false},
+		{[]string{"approve", "approve-b", "approve-c", "approve-d", "approve-e", "approve-f", "approve-g", "approve-h"}, 60, true},
+		{[]string{"approve", "approve-b", "approve-c", "approve-d", "approve-e", "approve-f", "approve-g", "approve-h", "approve-i"}, 60, false},
 		{[]string{"approve", "approve"}, 60, false},
 		{[]string{"serve"}, 60, false},
 		{[]string{"*"}, 60, false},
