@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -58,6 +59,8 @@ type Receipt struct {
 	Time     time.Time `json:"time"`
 	Kind     Kind      `json:"kind"`
 
+	// Method of a message that is no call of a tool; "" for a call.
+	Method string `json:"method,omitempty"`
 	// CallID is the same on the decision and the outcome of one call.
 	CallID         string `json:"callID,omitempty"`
 	Namespace      string `json:"namespace,omitempty"`
@@ -74,6 +77,16 @@ type Receipt struct {
 	Reason string `json:"reason,omitempty"`
 	// GatedBy is what decided: tier, or a policy and its entry.
 	GatedBy string `json:"gatedBy,omitempty"`
+	// Rule is gatedBy where that is a rule of a policy.
+	Rule string `json:"rule,omitempty"`
+	// Controls are the requirements that the rule meets.
+	Controls []string `json:"controls,omitempty"`
+	// Uncertain names what could not be evaluated and took part in the verdict, and why.
+	Uncertain string `json:"uncertain,omitempty"`
+	// Observed is the verdict that the call would have had if the server did not only observe.
+	Observed *Observed `json:"observed,omitempty"`
+	// Steps are how a refusal was come to, in their order.
+	Steps []Step `json:"steps,omitempty"`
 	// Request is the name of the ApprovalRequest.
 	Request    string `json:"request,omitempty"`
 	RequestUID string `json:"requestUID,omitempty"`
@@ -81,6 +94,9 @@ type Receipt struct {
 	Requester string `json:"requester,omitempty"`
 	// ActsFor is the user that the requester acts for.
 	ActsFor string `json:"actsFor,omitempty"`
+	// Groups of the requester; where some are left out, GroupsTotal says how many there were.
+	Groups      []string `json:"groups,omitempty"`
+	GroupsTotal int      `json:"groupsTotal,omitempty"`
 	// ApprovedBy are the persons whose valid votes let the call run, KeyIDs the voting keys of those votes in their order.
 	ApprovedBy  []string `json:"approvedBy,omitempty"`
 	KeyIDs      []string `json:"keyIDs,omitempty"`
@@ -89,6 +105,8 @@ type Receipt struct {
 	// ArgumentsSize is in bytes, as received.
 	ArgumentsSize  int64  `json:"argumentsSize,omitempty"`
 	PolicyRevision string `json:"policyRevision,omitempty"`
+	// Preview is the digest of what the server said that the call would affect, as the person who approved it saw it.
+	Preview string `json:"preview,omitempty"`
 
 	// Outcome is Succeeded, ToolError, NotSent, Rejected or Unclear.
 	Outcome      string        `json:"outcome,omitempty"`
@@ -99,6 +117,21 @@ type Receipt struct {
 	Torn *Torn `json:"torn,omitempty"`
 
 	Hash string `json:"hash"`
+}
+
+// Observed is the verdict that a call would have had.
+type Observed struct {
+	Verdict Verdict `json:"verdict"`
+	// Code is the first reason for it, GatedBy what would have decided.
+	Code    string `json:"code,omitempty"`
+	GatedBy string `json:"gatedBy,omitempty"`
+}
+
+// Step is one step on the way to a verdict.
+type Step struct {
+	// Source is who speaks: the server, a policy, a rule.
+	Source string `json:"source"`
+	Says   string `json:"says"`
 }
 
 // Torn is an unfinished last line that was set aside.
@@ -121,19 +154,64 @@ const (
 	maxText = 1024
 	// keptText is how much of a longer text stays.
 	keptText = 256
+	// maxGroups, maxSteps and maxControls bound the lists.
+	maxGroups, maxSteps, maxControls = 64, 48, 16
 )
 
-// clip shortens every text that could be longer than a line should be; what is cut stays provable by its digest.
+// clip shortens what could be longer than a line should be. What is cut of a text stays provable by its digest, and of
+// groups by their number.
 func (r *Receipt) clip() {
 	for _, text := range []*string{
-		&r.CallID, &r.Namespace, &r.Server, &r.ServerUID, &r.EndpointDigest, &r.Tool, &r.ToolDigest, &r.Tier, &r.Code,
-		&r.Reason, &r.GatedBy, &r.Request, &r.RequestUID, &r.Requester, &r.ActsFor, &r.ActionHash, &r.BlastRadius,
-		&r.PolicyRevision, &r.Outcome, &r.ResultDigest,
+		&r.Method, &r.CallID, &r.Namespace, &r.Server, &r.ServerUID, &r.EndpointDigest, &r.Tool, &r.ToolDigest, &r.Tier, &r.Code,
+		&r.Reason, &r.GatedBy, &r.Rule, &r.Uncertain, &r.Request, &r.RequestUID, &r.Requester, &r.ActsFor, &r.ActionHash, &r.BlastRadius,
+		&r.PolicyRevision, &r.Preview, &r.Outcome, &r.ResultDigest,
 	} {
-		if len(*text) > maxText {
-			*text = fmt.Sprintf("%s… (%d bytes, %s)", (*text)[:keptText], len(*text), digest([]byte(*text)))
-		}
+		clipText(text, maxText)
 	}
+	if o := r.Observed; o != nil {
+		r.Observed = &Observed{Verdict: o.Verdict, Code: o.Code, GatedBy: o.GatedBy}
+		clipText(&r.Observed.Code, maxText)
+		clipText(&r.Observed.GatedBy, maxText)
+	}
+	if len(r.Groups) > maxGroups {
+		r.Groups, r.GroupsTotal = r.Groups[:maxGroups], max(r.GroupsTotal, len(r.Groups))
+	}
+	r.Groups, r.Controls = clipTexts(r.Groups), clipTexts(r.Controls[:min(len(r.Controls), maxControls)])
+	r.Steps = clipSteps(r.Steps)
+}
+
+func clipText(text *string, limit int) {
+	if len(*text) > limit {
+		*text = fmt.Sprintf("%s… (%d bytes, %s)", glyph.Cut(*text, keptText), len(*text), digest([]byte(*text)))
+	}
+}
+
+// clipTexts shortens the texts of a list, which may be another's.
+func clipTexts(texts []string) []string {
+	if !slices.ContainsFunc(texts, func(text string) bool { return len(text) > keptText }) {
+		return texts
+	}
+	texts = slices.Clone(texts)
+	for i := range texts {
+		clipText(&texts[i], keptText)
+	}
+	return texts
+}
+
+// clipSteps keeps the first steps, and the last ones, which say what came of them.
+func clipSteps(steps []Step) []Step {
+	if len(steps) > maxSteps {
+		left := len(steps) - maxSteps + 1
+		gap := Step{Source: "receipt", Says: fmt.Sprintf("%d steps are left out here", left)}
+		steps = slices.Concat(steps[:maxSteps/2], []Step{gap}, steps[maxSteps/2+left:])
+	} else {
+		steps = slices.Clone(steps)
+	}
+	for i := range steps {
+		clipText(&steps[i].Source, keptText)
+		clipText(&steps[i].Says, maxText)
+	}
+	return steps
 }
 
 // link is the place of one line in its chain.
