@@ -71,6 +71,7 @@ func newScene(t *testing.T) *scene {
 	for cfg, verbs := range map[*rest.Config][]string{s.ana: {v1alpha1.VerbApprove, v1alpha1.VerbResolve}, s.ben: {v1alpha1.VerbApprove}} {
 		plane.Grant(t, s.namespace, cfg, fixture.Authority("cranes", verbs...), fixture.Rule("approvalrequests", see...),
 			fixture.Rule("approvalrequests/status", "patch"), fixture.Rule("governedservers", see...), fixture.Rule("toolpolicies", see...))
+		plane.Grant(t, fixture.SystemNamespace, cfg, fixture.Rule("toolpolicies", "list"))
 	}
 	plane.Grant(t, s.namespace, s.eli, fixture.Rule("approvalrequests", see...), fixture.Rule("approvalrequests/status", "patch", "update"))
 	s.anaFile, s.benFile, s.eliFile = plane.Kubeconfig(t, s.ana), plane.Kubeconfig(t, s.ben), plane.Kubeconfig(t, s.eli)

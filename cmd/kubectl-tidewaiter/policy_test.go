@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
@@ -47,6 +48,7 @@ func newOffice(t *testing.T, edits ...func(*v1alpha1.GovernedServer)) *office {
 		plane.Grant(t, o.namespace, cfg, fixture.Rule("toolpolicies", "get", "list", "watch", "create", "update", "patch", "delete"),
 			fixture.Rule("governedservers", "get", "list", "watch"), fixture.Rule("approvalrequests", "get", "list", "watch"))
 		plane.Grant(t, o.namespace, cfg, fixture.Authority("billing", verbs...))
+		plane.Grant(t, fixture.SystemNamespace, cfg, fixture.Rule("toolpolicies", "list"))
 		return cfg
 	}
 	o.owner = user("owner", v1alpha1.VerbGovern, v1alpha1.VerbPromote)
@@ -71,7 +73,8 @@ func (o *office) addServer(t *testing.T, name string, edits ...func(*v1alpha1.Go
 	}
 	before := server.DeepCopy()
 	server.Status = v1alpha1.GovernedServerStatus{
-		EndpointDigest: endpoint,
+		EndpointDigest:  endpoint,
+		NamespaceLabels: map[string]string{corev1.LabelMetadataName: o.namespace},
 		Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "Ready", LastTransitionTime: metav1.Now(),
 		}},
@@ -757,12 +760,18 @@ func TestPromotionShowsWhatEarnedIt(t *testing.T) {
 	plane.Grant(t, s.namespace, owner, fixture.Rule("toolpolicies", "get", "list", "create"), fixture.Rule("governedservers", "get"),
 		fixture.Authority("cranes", v1alpha1.VerbGovern, v1alpha1.VerbPromote))
 	promote := []string{"kubectl-tidewaiter", "promote", "cranes", "lift_box", "--policy", "cranes", "--dry-run=server"}
-	// Without the right to read requests the promotion works, and the person is told what is not shown.
+	// Without the right to read baselines and requests the promotion works, and the person is told what is left out.
 	blind := s.run(t, plane.Kubeconfig(t, owner), nil, promote...)
-	if blind.exit != 0 || !strings.HasPrefix(blind.stderr, "Warning: the calls that earned it cannot be shown: approvalrequests.tidewaiter.dev is forbidden") {
-		t.Errorf("exit %d: %s", blind.exit, blind.stderr)
+	for _, warning := range []string{
+		"Warning: baselines are not counted: toolpolicies.tidewaiter.dev is forbidden: ",
+		"Warning: the calls that earned it cannot be shown: approvalrequests.tidewaiter.dev is forbidden: ",
+	} {
+		if blind.exit != 0 || strings.Count(blind.stderr, warning) != 1 {
+			t.Errorf("exit %d, no %q in: %s", blind.exit, warning, blind.stderr)
+		}
 	}
 	plane.Grant(t, s.namespace, owner, fixture.Rule("approvalrequests", "list"))
+	plane.Grant(t, fixture.SystemNamespace, owner, fixture.Rule("toolpolicies", "list"))
 	got := s.run(t, plane.Kubeconfig(t, owner), nil, promote...)
 	want := output{stdout: `Tool:         lift_box of cranes, Reversible
 Definition:   ` + fixture.Digest("0") + `
@@ -793,5 +802,53 @@ toolpolicy.tidewaiter.dev/cranes created (server dry run)
 	}
 	if got := s.run(t, plane.Kubeconfig(t, owner), nil, promote...); got.exit != 1 || !strings.Contains(got.stderr, "a person denied a call of lift_box") {
 		t.Errorf("after a denial: exit %d, %s", got.exit, got.stderr)
+	}
+}
+
+// What a baseline says counts in every verb that judges; a person who cannot read baselines is told so, and a baseline is
+// never edited.
+func TestBaselinesCountInEveryVerb(t *testing.T) {
+	t.Parallel()
+	o := newOffice(t)
+	baseline := v1alpha1.ToolPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: fixture.SystemNamespace, Name: "money-" + o.namespace},
+		Spec: v1alpha1.ToolPolicySpec{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: o.namespace}},
+			Tiers:             []v1alpha1.TierOverride{{Tools: []string{"refund_*"}, Tier: v1alpha1.TierIrreversible, Reason: "money is gone"}},
+		},
+	}
+	if err := o.admin.Create(t.Context(), &baseline); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := o.admin.Delete(context.WithoutCancel(t.Context()), &baseline); err != nil {
+			t.Error(err)
+		}
+	})
+	const trust = `SERVER    TOOL             TIER           AUTONOMY       CLEAN   PROMOTED BY   NEXT
+billing   refund_invoice   Irreversible   Forbidden      4/3     -             refund_invoice is Irreversible: every call needs approval, whatever its record
+`
+	got := o.run(t, o.owner, "trust", "billing")
+	if lines := strings.SplitAfterN(got.Stdout, "\n", 3); got.Exit != 0 || got.Stderr != "" || len(lines) < 3 || lines[0]+lines[1] != trust {
+		t.Errorf("trust: exit %d, %s\n%s", got.Exit, got.Stderr, got.Stdout)
+	}
+	o.expect(t, result{
+		Exit:   1,
+		Stderr: "error: nothing was changed: refund_invoice would not run unattended on billing: refund_invoice is Irreversible: every call needs approval, whatever its record (Irreversible)\n",
+	}, o.owner, "promote", "billing", "refund_invoice", "--policy", "billing")
+	got = o.run(t, o.owner, "set-tier", "billing", "refund_invoice", "Reversible", "--policy", "billing", "--reason", "it can be charged again")
+	if got.Exit != 1 || !strings.Contains(got.Stderr, "refund_invoice would not become Reversible on billing") {
+		t.Errorf("set-tier: exit %d, %s", got.Exit, got.Stderr)
+	}
+	o.expectNone(t)
+
+	// Who may not read the operator's namespace is told what the answer leaves out.
+	blind := plane.User(t, "blind-"+o.namespace)
+	plane.Grant(t, o.namespace, blind, fixture.Rule("governedservers", "get"), fixture.Rule("toolpolicies", "list"))
+	got = o.run(t, blind, "trust", "billing")
+	warning := fmt.Sprintf("Warning: baselines are not counted: toolpolicies.tidewaiter.dev is forbidden: User %q cannot list resource %q in API group %q "+
+		"in the namespace %q; what is in force can be stricter than what follows\n", "blind-NAMESPACE", "toolpolicies", "tidewaiter.dev", fixture.SystemNamespace)
+	if got.Exit != 0 || got.Stderr != warning || !strings.Contains(got.Stdout, "refund_invoice   Reversible") {
+		t.Errorf("who is blind: exit %d, %s\n%s", got.Exit, got.Stderr, got.Stdout)
 	}
 }

@@ -216,7 +216,7 @@ func (b briefing) trust() string {
 func (b briefing) compiled(record v1alpha1.ToolRecord) *policy.Server {
 	server := b.server.DeepCopy()
 	server.Status.Records = []v1alpha1.ToolRecord{record}
-	return policy.Compile(policy.Inputs{Server: server, Policies: parse(b.policies), EndpointDigest: server.Status.EndpointDigest})
+	return b.policies.compileAt(server, server.Status.EndpointDigest, policy.Facts{})
 }
 
 // ordinal is the word for a place in a row.

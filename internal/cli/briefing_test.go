@@ -66,7 +66,7 @@ func allowed(yes bool, questions ...authorizationv1.ResourceAttributes) []author
 
 // pledge promotes the tool in a policy.
 func pledge(b *briefing) {
-	b.policies = []v1alpha1.ToolPolicy{{
+	b.policies.objects = []v1alpha1.ToolPolicy{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "harbour", Name: "pledge"},
 		Spec: v1alpha1.ToolPolicySpec{
 			Targets:  []string{"cranes"},

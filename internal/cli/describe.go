@@ -97,14 +97,17 @@ func (s *session) gather(ctx context.Context, r *v1alpha1.ApprovalRequest) (brie
 		return b, err
 	}
 	var governed v1alpha1.GovernedServer
-	var policies v1alpha1.ToolPolicyList
 	var requests v1alpha1.ApprovalRequestList
+	// The request was named in this namespace, and so were its policies.
+	own, ownErr := s.ownPolicies(ctx)
+	baselines, baselinesErr := s.baselines(ctx)
 	for _, read := range []struct {
 		what string
 		err  error
 	}{
 		{"the server", s.client.Get(ctx, server, &governed)},
-		{"the policies", s.client.List(ctx, &policies, client.InNamespace(r.Namespace))},
+		{"the policies", ownErr},
+		{"the baselines", baselinesErr},
 		{"earlier requests", s.client.List(ctx, &requests, client.InNamespace(r.Namespace), client.MatchingFields{"spec.serverRef.name": server.Name})},
 	} {
 		switch {
@@ -118,7 +121,7 @@ func (s *session) gather(ctx context.Context, r *v1alpha1.ApprovalRequest) (brie
 	if governed.UID != "" {
 		b.server = &governed
 	}
-	b.policies = policies.Items
+	b.policies = policySet{s.operatorNamespace, slices.Concat(own, baselines)}
 	b.earlier = lastApproved(r, requests.Items)
 	return b, nil
 }
@@ -162,7 +165,7 @@ type briefing struct {
 	answers []authorizationv1.SelfSubjectAccessReview
 	// server and earlier are nil where there is none, or none that may be read.
 	server   *v1alpha1.GovernedServer
-	policies []v1alpha1.ToolPolicy
+	policies policySet
 	earlier  *v1alpha1.ApprovalRequest
 	// unread is what could not be read, with why.
 	unread []string

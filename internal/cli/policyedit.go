@@ -46,6 +46,10 @@ func editPolicy(stored *unstructured.Unstructured, key namedPolicy, server strin
 		return &edited{after: created}, nil
 	}
 	e := &edited{before: stored, after: stored.DeepCopy()}
+	if selector, _, _ := unstructured.NestedFieldNoCopy(stored.Object, "spec", "namespaceSelector"); selector != nil {
+		return nil, notDone("nothing was changed: ToolPolicy %s is a baseline, and an entry would reach every server that it covers, not %s alone; "+
+			"name another policy (one that does not exist is made)", glyph.Plain(key.name), glyph.Plain(server))
+	}
 	if !slices.Contains(e.targets(), server) {
 		return nil, notDone("nothing was changed: ToolPolicy %s does not target %s, and all its entries would reach %s if it did; "+
 			"name another policy (one that does not exist is made), or add %s to its spec.targets first",
@@ -79,12 +83,16 @@ func (e *edited) entries(list string) []map[string]any {
 
 // put makes entry one of the list. It stands in the place of the first entry that replaces tells of; others that
 // replaces tells of go. With none it comes last. An entry with a field that this version does not know is not replaced:
-// the field may be what narrows it. To keep a tool attended is as narrow as can be.
+// the field may be what narrows it, as when does. To keep a tool attended is as narrow as can be.
 func (e *edited) put(list string, entry map[string]any, replaces func(map[string]any) bool) error {
 	e.list, e.index = list, -1
 	var kept []any
 	for i, old := range e.entries(list) {
 		replaced := replaces(old)
+		if when, _ := old["when"].(string); replaced && when != "" && entry["mode"] != string(v1alpha1.ModeAttended) {
+			return notDone("nothing was changed: spec.%s[%d] of ToolPolicy %s is for some calls only (when: %s), and would be replaced by one for every call; "+
+				"edit the policy", list, i, glyph.Plain(e.after.GetName()), shortValue(when))
+		}
 		if unknown := unknownField(old); replaced && unknown != "" && entry["mode"] != string(v1alpha1.ModeAttended) {
 			return notDone("nothing was changed: spec.%s[%d] of ToolPolicy %s has the field %s, which this kubectl-tidewaiter does not know; "+
 				"use a newer one, or edit the policy", list, i, glyph.Plain(e.after.GetName()), glyph.Plain(unknown))
@@ -114,7 +122,7 @@ func (e *edited) put(list string, entry map[string]any, replaces func(map[string
 // unknownField returns a field of an entry that this version of the plugin does not know, "" for none.
 func unknownField(entry map[string]any) string {
 	for _, field := range slices.Sorted(maps.Keys(entry)) {
-		if !slices.Contains([]string{"tool", "tools", "digest", "mode", "tier", "reason"}, field) {
+		if !slices.Contains([]string{"tool", "tools", "digest", "mode", "when", "tier", "reason"}, field) {
 			return field
 		}
 	}

@@ -23,8 +23,8 @@ func laterPolicy() *unstructured.Unstructured {
 		"spec": map[string]any{
 			"targets": []any{"billing"}, "pins": []any{"later"},
 			"autonomy": []any{
-				map[string]any{"tool": "void_invoice", "mode": "Attended", "when": "args.amount > 5"},
-				map[string]any{"tool": "refund_invoice", "mode": "Unattended", "digest": "old", "when": "args.amount < 5"},
+				map[string]any{"tool": "void_invoice", "mode": "Attended", "until": "spring"},
+				map[string]any{"tool": "refund_invoice", "mode": "Unattended", "digest": "old", "until": "autumn"},
 				map[string]any{"tool": "refund_invoice", "mode": "Attended"},
 			},
 		},
@@ -51,8 +51,8 @@ func TestFieldsOfALaterVersionStay(t *testing.T) {
 		"spec": map[string]any{
 			"targets": []any{"billing"}, "pins": []any{"later"},
 			"autonomy": []any{
-				map[string]any{"tool": "void_invoice", "mode": "Attended", "when": "args.amount > 5"},
-				map[string]any{"tool": "refund_invoice", "mode": "Unattended", "digest": "old", "when": "args.amount < 5"},
+				map[string]any{"tool": "void_invoice", "mode": "Attended", "until": "spring"},
+				map[string]any{"tool": "refund_invoice", "mode": "Unattended", "digest": "old", "until": "autumn"},
 				map[string]any{"tool": "refund_invoice", "mode": "Attended"},
 				map[string]any{"tool": "pay", "mode": "Unattended", "digest": "d"},
 			},
@@ -74,7 +74,7 @@ func TestAnEntryThatIsNotUnderstoodIsOnlyReplacedByAStricterOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = promote.put("autonomy", map[string]any{"tool": "refund_invoice", "mode": "Unattended", "digest": "d"}, ofTool("refund_invoice"))
-	if err == nil || !strings.Contains(err.Error(), "spec.autonomy[1] of ToolPolicy billing has the field when") {
+	if err == nil || !strings.Contains(err.Error(), "spec.autonomy[1] of ToolPolicy billing has the field until") {
 		t.Errorf("an entry with an unknown field was replaced: %v", err)
 	}
 	revoke, err := editPolicy(laterPolicy(), namedPolicy{"default", "billing"}, "billing")
@@ -86,7 +86,7 @@ func TestAnEntryThatIsNotUnderstoodIsOnlyReplacedByAStricterOne(t *testing.T) {
 	}
 	got := revoke.entries("autonomy")
 	want := []map[string]any{
-		{"tool": "void_invoice", "mode": "Attended", "when": "args.amount > 5"},
+		{"tool": "void_invoice", "mode": "Attended", "until": "spring"},
 		{"tool": "refund_invoice", "mode": "Attended"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -96,7 +96,7 @@ func TestAnEntryThatIsNotUnderstoodIsOnlyReplacedByAStricterOne(t *testing.T) {
   digest: old
   mode: Unattended
   tool: refund_invoice
-  when: args.amount < 5
+  until: autumn
 spec.autonomy[1] is changed to:
   mode: Attended
   tool: refund_invoice
@@ -105,5 +105,34 @@ spec.autonomy[2] is taken out:
   tool: refund_invoice`
 	if diff := cmp.Diff(wantSaid, strings.Join(revoke.said, "\n")); diff != "" {
 		t.Errorf("said (-want +got):\n%s", diff)
+	}
+}
+
+// A promotion for some calls is not replaced by one for every call, and a baseline is no team's to edit.
+func TestWhatWouldReachFurtherIsNotWritten(t *testing.T) {
+	t.Parallel()
+	stored := laterPolicy()
+	stored.Object["spec"] = map[string]any{
+		"targets":  []any{"billing"},
+		"autonomy": []any{map[string]any{"tool": "refund_invoice", "mode": "Unattended", "digest": "d", "when": "args.amount < 5"}},
+	}
+	key := namedPolicy{"default", "billing"}
+	change, err := editPolicy(stored, key, "billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = change.put("autonomy", map[string]any{"tool": "refund_invoice", "mode": "Unattended", "digest": "d"}, ofTool("refund_invoice"))
+	want := "nothing was changed: spec.autonomy[0] of ToolPolicy billing is for some calls only (when: args.amount < 5), and would be replaced by one for every call; edit the policy"
+	if err == nil || err.Error() != want {
+		t.Errorf("promote: %v", err)
+	}
+	if err := change.put("autonomy", map[string]any{"tool": "refund_invoice", "mode": "Attended"}, ofTool("refund_invoice")); err != nil {
+		t.Errorf("revoke: %v", err)
+	}
+	stored.Object["spec"] = map[string]any{"namespaceSelector": map[string]any{}, "targets": []any{"billing"}}
+	_, err = editPolicy(stored, key, "billing")
+	want = "nothing was changed: ToolPolicy billing is a baseline, and an entry would reach every server that it covers, not billing alone; name another policy (one that does not exist is made)"
+	if err == nil || err.Error() != want {
+		t.Errorf("a baseline: %v", err)
 	}
 }

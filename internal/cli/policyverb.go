@@ -216,15 +216,6 @@ func (v *policyVerb) storedPolicy(ctx context.Context) (*unstructured.Unstructur
 	return stored, nil
 }
 
-// policies reads the policies of the namespace.
-func (s *session) policies(ctx context.Context) ([]v1alpha1.ToolPolicy, error) {
-	var list v1alpha1.ToolPolicyList
-	if err := s.client.List(ctx, &list, client.InNamespace(s.namespace)); err != nil {
-		return nil, fmt.Errorf("list ToolPolicies: %w", err)
-	}
-	return list.Items, nil
-}
-
 // requestsOf reads the requests of a server. Those who set policy need not be allowed to read them: the record counts
 // the same calls, and nothing but what they were about cannot be shown.
 func (s *session) requestsOf(ctx context.Context, server string) ([]v1alpha1.ApprovalRequest, error) {
@@ -270,13 +261,13 @@ func (s *session) completeTools(cmd *cobra.Command, given []string, typed string
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completePolicies offers the policies of the namespace.
+// completePolicies offers the policies of the namespace that may be edited here: no baselines.
 func (s *session) completePolicies(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if s.connect() == nil {
-		policies, err := s.policies(cmd.Context())
-		if err == nil {
-			for i := range policies {
+		policies, err := s.ownPolicies(cmd.Context())
+		for i := range policies {
+			if err == nil && !isBaseline(&policies[i]) {
 				names = append(names, policies[i].Name)
 			}
 		}

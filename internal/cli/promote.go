@@ -85,19 +85,8 @@ func serverAndTool(_ *cobra.Command, given []string) error {
 
 // facts are all that a change of a policy is judged by.
 type facts struct {
-	policies []v1alpha1.ToolPolicy
+	policies policySet
 	requests []v1alpha1.ApprovalRequest
-}
-
-// with returns the policies with one of them changed.
-func (f facts) with(changed v1alpha1.ToolPolicy) []v1alpha1.ToolPolicy {
-	all := []v1alpha1.ToolPolicy{changed}
-	for _, p := range f.policies {
-		if p.Name != changed.Name {
-			all = append(all, p)
-		}
-	}
-	return all
 }
 
 // seen is what the requests tell of a tool and the record may not hold yet.
@@ -151,7 +140,7 @@ func judgeEntry(change *edited, server *v1alpha1.GovernedServer, f facts, seen p
 	if err != nil {
 		return nil, err
 	}
-	compiled, err := compile(server, f.with(changed), seen)
+	compiled, err := f.policies.with(changed).compile(server, seen)
 	if err != nil {
 		return nil, err
 	}

@@ -35,13 +35,20 @@ type session struct {
 	overrides clientcmd.ConfigOverrides
 	dryRun    dryRun
 
+	// operatorNamespace is where baselines are.
+	operatorNamespace string
+	// saidUncounted: the person was told that baselines are not counted.
+	saidUncounted bool
+
 	client    client.WithWatch
 	namespace string
 }
 
-// addFlags adds those that every kubectl command has: --kubeconfig, --context, -n, --as and the like.
+// addFlags adds those that every kubectl command has: --kubeconfig, --context, -n, --as and the like; and where the
+// operator is.
 func (s *session) addFlags(flags *pflag.FlagSet) {
 	s.rules = clientcmd.NewDefaultClientConfigLoadingRules()
+	flags.StringVar(&s.operatorNamespace, "operator-namespace", "tidewaiter-system", "namespace of the operator, where the baselines are")
 	flags.StringVar(&s.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "path of the kubeconfig file")
 	clientcmd.BindOverrideFlags(&s.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
 }

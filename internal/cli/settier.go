@@ -103,7 +103,7 @@ func (o *setTierOptions) setTier(ctx context.Context, server *v1alpha1.GovernedS
 	if f.policies, err = o.policies(ctx); err != nil {
 		return nil, told{}, err
 	}
-	was, err := compile(server, f.policies, policy.Facts{})
+	was, err := f.policies.compile(server, policy.Facts{})
 	if err != nil {
 		return nil, told{}, err
 	}

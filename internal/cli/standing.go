@@ -5,31 +5,12 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
-
-// compile judges a server under policies, as the manager and the gateways do.
-func compile(server *v1alpha1.GovernedServer, policies []v1alpha1.ToolPolicy, facts policy.Facts) (*policy.Server, error) {
-	digest, err := tool.EndpointDigest(server.Spec.Endpoint)
-	if err != nil {
-		return nil, fmt.Errorf("digest endpoint of %s: %w", server.Name, err)
-	}
-	return policy.Compile(policy.Inputs{Server: server, Policies: parse(policies), EndpointDigest: digest, Facts: facts}), nil
-}
-
-// parse compiles policies.
-func parse(objects []v1alpha1.ToolPolicy) []*policy.Policy {
-	all := make([]*policy.Policy, 0, len(objects))
-	for i := range objects {
-		all = append(all, policy.Parse(&objects[i]))
-	}
-	return all
-}
 
 // blocks returns for each tool what would keep a promotion made now from being in force; a tool that is not in it could
 // be promoted. It asks what the manager would be asked: a policy that promotes every tool is judged.
@@ -47,6 +28,7 @@ func blocks(compiled *policy.Server, server *v1alpha1.GovernedServer) map[string
 
 // promotion is an Unattended entry of a policy, and what the manager says of it.
 type promotion struct {
+	// Policy is its name, with its namespace for a baseline.
 	Policy  string `json:"policy"`
 	Field   string `json:"field"`
 	Digest  string `json:"digest"`
@@ -59,19 +41,19 @@ type promotion struct {
 // notJudged is the message of an entry that the manager has not looked at.
 const notJudged = "the manager has not judged this version of the policy yet"
 
-// promotionsOf lists the Unattended entries for a tool among the policies that target the server.
-func promotionsOf(server, tool string, policies []v1alpha1.ToolPolicy) []promotion {
+// promotionsOf lists the Unattended entries for a tool among the policies that speak of the server.
+func (set policySet) promotionsOf(server *v1alpha1.GovernedServer, tool string) []promotion {
 	var all []promotion
-	for i := range policies {
-		p := &policies[i]
-		if !slices.Contains(p.Spec.Targets, server) {
+	for i := range set.objects {
+		p := &set.objects[i]
+		if !set.covers(p, server) {
 			continue
 		}
 		for i, a := range p.Spec.Autonomy {
 			if a.Tool != tool || a.Mode != v1alpha1.ModeUnattended {
 				continue
 			}
-			found := promotion{Policy: p.Name, Field: fmt.Sprintf("spec.autonomy[%d]", i), Digest: a.Digest}
+			found := promotion{Policy: nameOf(p), Field: fmt.Sprintf("spec.autonomy[%d]", i), Digest: a.Digest}
 			found.judge(p, server)
 			all = append(all, found)
 		}
@@ -80,13 +62,17 @@ func promotionsOf(server, tool string, policies []v1alpha1.ToolPolicy) []promoti
 }
 
 // judge takes over what status says; silence of a status about another version of the policy says nothing.
-func (f *promotion) judge(p *v1alpha1.ToolPolicy, server string) {
+func (f *promotion) judge(p *v1alpha1.ToolPolicy, server *v1alpha1.GovernedServer) {
+	name := server.Name
+	if isBaseline(p) {
+		name = server.Namespace + "/" + server.Name
+	}
 	if p.Status.ObservedGeneration != p.Generation || p.Generation == 0 {
 		f.Message = notJudged
 		return
 	}
 	for _, line := range p.Status.NotInForce {
-		if line.Server == server && line.Field == f.Field {
+		if (line.Server == name || line.Server == "") && line.Field == f.Field {
 			f.Reason, f.Message = line.Reason, line.Message
 			return
 		}

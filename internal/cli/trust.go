@@ -84,7 +84,7 @@ func (o *trustOptions) run(ctx context.Context, args []string) error {
 		if err := warnOfStale(o.ErrOut, &servers[i]); err != nil {
 			return err
 		}
-		of, err := viewTrust(&servers[i], policies)
+		of, err := policies.viewTrust(&servers[i])
 		if err != nil {
 			return err
 		}
@@ -113,8 +113,8 @@ func (o *trustOptions) chosen(ctx context.Context, args []string) ([]v1alpha1.Go
 }
 
 // viewTrust says where the tools with effects of a server stand.
-func viewTrust(server *v1alpha1.GovernedServer, policies []v1alpha1.ToolPolicy) ([]trustView, error) {
-	compiled, err := compile(server, policies, policy.Facts{})
+func (set policySet) viewTrust(server *v1alpha1.GovernedServer) ([]trustView, error) {
+	compiled, err := set.compile(server, policy.Facts{})
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func viewTrust(server *v1alpha1.GovernedServer, policies []v1alpha1.ToolPolicy) 
 	var views []trustView
 	for _, t := range server.Status.Tools {
 		standing, found := compiled.Standing(t.Name)
-		promotions := promotionsOf(server.Name, t.Name, policies)
+		promotions := set.promotionsOf(server, t.Name)
 		if !found {
 			standing = policy.Standing{Tier: t.Tier, Autonomy: v1alpha1.AutonomyNone}
 		}
@@ -191,11 +191,12 @@ func (v trustView) next(namespace string) string {
 // disqualified is the end of the way for a tool.
 const disqualified = "a person denied a call of it: it never runs unattended"
 
-// command is what a person runs to promote the tool, or to take that back: in the policy that promotes it, if one does.
+// command is what a person runs to promote the tool, or to take that back: in the policy that promotes it, if one does
+// and it is no baseline.
 func (v trustView) command(verb, namespace string) string {
 	policy := "NAME"
 	for _, p := range v.Promotions {
-		if p.InForce {
+		if p.InForce && !strings.Contains(p.Policy, "/") {
 			policy = p.Policy
 		}
 	}
