@@ -44,8 +44,32 @@ const (
 	ReasonReadTool Reason = "ReadTool"
 	// ReasonUnattended: a promotion is in force.
 	ReasonUnattended Reason = "Unattended"
-	// ReasonApprovalRequired: the tier asks for a person.
+	// ReasonApprovalRequired: the tier, or a rule, asks for a person.
 	ReasonApprovalRequired Reason = "ApprovalRequired"
+	// ReasonRuleAllowed: a rule lets the call run.
+	ReasonRuleAllowed Reason = "RuleAllowed"
+	// ReasonRuleDenied: a rule refuses the call.
+	ReasonRuleDenied Reason = "RuleDenied"
+	// ReasonRuleUncertain: a rule that would refuse the call cannot be evaluated for it.
+	ReasonRuleUncertain Reason = "RuleUncertain"
+	// ReasonTooManyVerbs: the rules together ask for more verbs than a request can hold.
+	ReasonTooManyVerbs Reason = "TooManyVerbs"
+	// ReasonCallerNotAllowed: a policy's callers do not name the caller.
+	ReasonCallerNotAllowed Reason = "CallerNotAllowed"
+	// ReasonServerStopped: the server, or a baseline, is in the mode Stopped.
+	ReasonServerStopped Reason = "ServerStopped"
+	// ReasonServerReadOnly: the server, or a baseline, is in the mode ReadOnly, and the tool is not Read.
+	ReasonServerReadOnly Reason = "ServerReadOnly"
+	// ReasonDefinitionNotAccepted: nobody accepted the tool's definition, and pinning is Enforce.
+	ReasonDefinitionNotAccepted Reason = "DefinitionNotAccepted"
+	// ReasonInstructionsNotAccepted: nobody accepted the server's instructions, and pinning is Enforce.
+	ReasonInstructionsNotAccepted Reason = "InstructionsNotAccepted"
+	// ReasonObserved: the call passes since the server's mode is Observe.
+	ReasonObserved Reason = "Observed"
+	// ReasonMethodPassed: the server's otherMethods lets the request pass.
+	ReasonMethodPassed Reason = "MethodPassed"
+	// ReasonMethodDenied: the server's otherMethods refuses the request.
+	ReasonMethodDenied Reason = "MethodDenied"
 )
 
 // Freshness says how far the snapshot that decides can be trusted. The zero value cannot.

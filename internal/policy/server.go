@@ -136,6 +136,10 @@ type Standing struct {
 	Source   v1alpha1.TierSource
 	Reason   string
 	Autonomy v1alpha1.Autonomy
+	// Accepted tells whether the tool's definition is an accepted one; with pinning Off every one is.
+	Accepted bool
+	// AcceptedDigest is that of the accepted definition; "" where nobody accepted any.
+	AcceptedDigest string
 }
 
 // Standing returns what is in force for a tool, and whether the server lists it.
@@ -148,7 +152,7 @@ func (s *Server) Standing(tool string) (Standing, bool) {
 	if c.standing.promotedBy != "" {
 		autonomy = v1alpha1.AutonomyUnattended
 	}
-	return Standing{Tier: c.standing.tier, Source: c.standing.source, Reason: c.standing.reason, Autonomy: autonomy}, true
+	return Standing{Tier: c.standing.tier, Source: c.standing.source, Reason: c.standing.reason, Autonomy: autonomy, Accepted: true, AcceptedDigest: c.tool.Digest}, true
 }
 
 // AnyUnattended tells whether some tool runs without a person; then the watch must prove that it is alive.
