@@ -31,6 +31,9 @@ const (
 	// ServerLabel marks what belongs to a GovernedServer: a Secret is read for a server only if this label
 	// holds the server's name, and every ApprovalRequest carries it.
 	ServerLabel = "tidewaiter.dev/server"
+	// PolicyRevisionAnnotation of a Lease that a gateway keeps beside a GovernedServer says which policy revision it
+	// runs; ServerLabel marks the Lease.
+	PolicyRevisionAnnotation = "tidewaiter.dev/policy-revision"
 	// AuthoritySubresource is the virtual subresource of governedservers that the authority verbs are checked on.
 	AuthoritySubresource = "authority"
 	// ManagerServiceAccount is the name of the only ServiceAccount that writes status of GovernedServers and

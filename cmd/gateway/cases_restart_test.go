@@ -262,10 +262,7 @@ func startsWithoutTheAPI(t *testing.T, requester string) {
 	token := plane.ServiceAccount(t, namespace, "agent", audience).BearerToken
 	url, reads, moves := newCrane(t)
 	govern(t, namespace, url)
-	account := plane.ServiceAccount(t, namespace, "gateway-crane")
-	plane.Grant(t, namespace, account, fixture.Authority("crane", v1alpha1.VerbServe),
-		fixture.Rule("governedservers", "get", "list", "watch"), fixture.Rule("toolpolicies", "get", "list", "watch"),
-		fixture.Rule("approvalrequests", "get", "list", "watch", "create"), fixture.Rule("approvalrequests/status", "update", "patch"))
+	account := gatewayAccount(t, namespace)
 	api := newLine(t)
 	o := options{
 		servers: []string{namespace + "/crane"}, requester: requester, audiences: []string{audience}, name: "gw",

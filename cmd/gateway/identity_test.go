@@ -40,6 +40,7 @@ func gatewayAccount(t *testing.T, namespace string) *rest.Config {
 	plane.Grant(t, namespace, account, fixture.Authority("crane", v1alpha1.VerbServe),
 		fixture.Rule("governedservers", "get", "list", "watch"), fixture.Rule("toolpolicies", "get", "list", "watch"),
 		fixture.Rule("approvalrequests", "get", "list", "watch", "create"), fixture.Rule("approvalrequests/status", "update", "patch"))
+	plane.Grant(t, fixture.SystemNamespace, account, fixture.Rule("toolpolicies", "get", "list", "watch"))
 	return account
 }
 

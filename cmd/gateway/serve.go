@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
@@ -54,6 +56,7 @@ func serve(ctx context.Context, o options) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return p.door.letIn(ctx, o, p.live, flags.oidc) })
 		group.Go(func() error { return p.watcher.Run(ctx) })
+		group.Go(func() error { return p.acknowledger.Run(ctx) })
 		group.Go(func() error { return p.door.votes.Run(ctx) })
 		return group.Wait()
 	}
@@ -63,10 +66,11 @@ func serve(ctx context.Context, o options) error {
 
 // parts are what a gateway is made of.
 type parts struct {
-	door     *door
-	watcher  *gateway.Watcher
-	live     client.Client
-	registry *prometheus.Registry
+	door         *door
+	watcher      *gateway.Watcher
+	acknowledger *gateway.Acknowledger
+	live         client.Client
+	registry     *prometheus.Registry
 }
 
 // wire makes the parts; none of them runs yet.
@@ -80,13 +84,13 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 		return p, err
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return p, fmt.Errorf("build scheme: %w", err)
 	}
 	if p.live, err = client.New(o.cluster, client.Options{Scheme: scheme, Mapper: gateway.Mapper()}); err != nil {
 		return p, fmt.Errorf("make client: %w", err)
 	}
-	watched, err := gateway.NewCache(o.cluster, scheme, flags.servers)
+	watched, err := gateway.NewCache(o.cluster, scheme, flags.servers, o.operatorNamespace)
 	if err != nil {
 		return p, fmt.Errorf("make cache: %w", err)
 	}
@@ -102,6 +106,7 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 	}
 	votes := &gateway.Keyring{Cache: keys, Client: p.live, Namespace: o.operatorNamespace, Roots: flags.roots, Clock: clock.RealClock{}, Metrics: metrics}
 	p.watcher = &gateway.Watcher{Cache: watched, Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Allow: flags.allow, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: o.operatorNamespace}
+	p.acknowledger = &gateway.Acknowledger{Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Gateway: o.name, MaxStaleness: o.maxStaleness, Jitter: rand.Float64, Metrics: metrics}
 	p.door = &door{votes: votes, gateway: &gateway.Gateway{
 		Servers: flags.servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
 		Everybody: v1alpha1.Requester{Username: o.requester}, Loopback: loopback,

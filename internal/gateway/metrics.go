@@ -25,6 +25,7 @@ type Metrics struct {
 	keys       prometheus.Gauge
 	held       *prometheus.GaugeVec
 	proven     *prometheus.GaugeVec
+	inForce    prometheus.Histogram
 }
 
 // NewMetrics registers the gateway's metrics.
@@ -44,8 +45,11 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help: "Calls that wait for a person now."}, []string{"namespace", "server"}),
 		proven: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "watch_proven_timestamp_seconds",
 			Help: "When the watch of the Kubernetes API last proved that it would show a change."}, []string{"namespace", "server"}),
+		inForce: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tidewaiter", Name: "policy_propagation_seconds",
+			Help:    "Time from the arrival of a change of a server, policy or request to its being in force.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}}),
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven} {
+	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -82,3 +86,5 @@ func (m *Metrics) holding(server types.NamespacedName, by float64) {
 func (m *Metrics) provenAt(server types.NamespacedName, at time.Time) {
 	m.proven.WithLabelValues(server.Namespace, server.Name).Set(float64(at.Unix()))
 }
+
+func (m *Metrics) propagated(took time.Duration) { m.inForce.Observe(took.Seconds()) }

@@ -44,11 +44,13 @@ func objects(t *testing.T, objects ...client.Object) client.Client {
 		t.Fatal(err)
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
+		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+			var asked client.ListOptions
 			if live, ok := l.(*metav1.PartialObjectMetadataList); ok {
 				defer live.SetResourceVersion("1000")
 			}
-			return c.List(ctx, l, client.InNamespace(billing.Namespace)) // the fake selects no fields; all are of one server
+			// The fake selects no fields: all are of one server.
+			return c.List(ctx, l, client.InNamespace(asked.ApplyOptions(opts).Namespace))
 		}}).Build()
 }
 
@@ -68,6 +70,11 @@ func TestAWatchIsProvenOnlyByACacheThatHoldsEverything(t *testing.T) {
 	server := func(version string) client.Object { return named(&v1alpha1.GovernedServer{}, "s", version) }
 	toolPolicy := func(version string) client.Object { return named(&v1alpha1.ToolPolicy{}, "p", version) }
 	request := func(version string) client.Object { return named(&v1alpha1.ApprovalRequest{}, "r", version) }
+	baseline := func(version string) client.Object {
+		b := named(&v1alpha1.ToolPolicy{}, "b", version)
+		b.Namespace = "operator"
+		return b
+	}
 	for name, tc := range map[string]struct {
 		cached, live []client.Object
 		want         error
@@ -78,12 +85,16 @@ func TestAWatchIsProvenOnlyByACacheThatHoldsEverything(t *testing.T) {
 		"the server changed":       {[]client.Object{server("5")}, []client.Object{server("8")}, errBehind},
 		"a policy came":            {[]client.Object{server("5")}, []client.Object{server("5"), toolPolicy("6")}, errBehind},
 		"a policy was deleted":     {[]client.Object{server("5"), toolPolicy("6")}, []client.Object{server("5")}, errBehind},
+		"baselines are there":      {[]client.Object{server("5"), baseline("6")}, []client.Object{server("5"), baseline("6")}, nil},
+		"a baseline came":          {[]client.Object{server("5")}, []client.Object{server("5"), baseline("6")}, errBehind},
+		"a baseline changed":       {[]client.Object{server("5"), baseline("6")}, []client.Object{server("5"), baseline("8")}, errBehind},
+		"a baseline was deleted":   {[]client.Object{server("5"), baseline("6")}, []client.Object{server("5")}, errBehind},
 		"a denial came":            {[]client.Object{server("5"), request("7")}, []client.Object{server("5"), request("9")}, errBehind},
 		"the server was recreated": {[]client.Object{server("5")}, []client.Object{named(&v1alpha1.GovernedServer{}, "s2", "9")}, errBehind},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &Watcher{Cache: stuck{reader: objects(t, tc.cached...)}, Client: objects(t, tc.live...), Clock: testclock.NewFakeClock(noon), Library: policy.NewLibrary()}
+			w := &Watcher{Cache: stuck{reader: objects(t, tc.cached...)}, Client: objects(t, tc.live...), Clock: testclock.NewFakeClock(noon), Library: policy.NewLibrary(), OperatorNamespace: "operator"}
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			if tc.want == nil {

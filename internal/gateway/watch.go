@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,12 +37,6 @@ const (
 	secretsEvery = time.Minute
 	// dialAgain is the time until the next try to work out an endpoint that cannot be used.
 	dialAgain = 5 * time.Second
-	// proveEvery is the time between two proofs of the watch while a tool runs unattended, proveIdle while none does;
-	// shorter than effectProof, so that a fresh promotion finds a proof that counts.
-	proveEvery = 30 * time.Second
-	proveIdle  = time.Minute
-	// proveWithin is how long the watch may take to show what a list showed.
-	proveWithin = 10 * time.Second
 )
 
 // Watcher keeps the snapshots of the servers true to the Kubernetes API.
@@ -56,10 +50,14 @@ type Watcher struct {
 	Allow []netip.Prefix
 	// Library compiles policies.
 	Library *policy.Library
-	// OperatorNamespace is where baselines count.
+	// OperatorNamespace is where baselines count. Its policies are watched beside those of the servers' namespaces, so
+	// that a baseline needs no manager to act.
 	OperatorNamespace string
-	// Metrics tell when the watch was last proven.
+	// Metrics tell when the watch was last proven, and how long changes took to be in force.
 	Metrics *Metrics
+
+	// arrived is when the first change came that no snapshot shows yet, in nanoseconds since 1970; 0 for none.
+	arrived atomic.Int64
 
 	mu    sync.Mutex // held while a snapshot is put into force: no older view may follow a newer one
 	dirty chan struct{}
@@ -75,13 +73,15 @@ type resolved struct {
 	next       time.Time
 }
 
-// NewCache returns a cache of exactly what a gateway of these servers needs.
-func NewCache(config *rest.Config, scheme *runtime.Scheme, servers map[types.NamespacedName]*Server) (cache.Cache, error) {
+// NewCache returns a cache of exactly what a gateway of these servers needs. It is not in sync before the policies of the
+// operator's namespace were listed once: a gateway that may not read the baselines decides nothing.
+func NewCache(config *rest.Config, scheme *runtime.Scheme, servers map[types.NamespacedName]*Server, operatorNamespace string) (cache.Cache, error) {
 	byNamespace := map[string][]string{}
 	for key := range servers {
 		byNamespace[key.Namespace] = append(byNamespace[key.Namespace], key.Name)
 	}
-	server, policies, requests := map[string]cache.Config{}, map[string]cache.Config{}, map[string]cache.Config{}
+	server, requests := map[string]cache.Config{}, map[string]cache.Config{}
+	policies := map[string]cache.Config{operatorNamespace: {}}
 	for namespace, names := range byNamespace {
 		server[namespace], policies[namespace], requests[namespace] = cache.Config{}, cache.Config{}, cache.Config{}
 		if len(names) == 1 {
@@ -105,9 +105,17 @@ func (w *Watcher) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", object, err)
 		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { w.wake() },
-			UpdateFunc: func(any, any) { w.wake() },
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+			AddFunc: func(_ any, first bool) {
+				if !first { // the first list is put into force once it is whole
+					w.wake()
+				}
+			},
+			UpdateFunc: func(before, after any) {
+				if versionOf(before) != versionOf(after) {
+					w.wake()
+				}
+			},
 			DeleteFunc: func(any) { w.wake() },
 		}); err != nil {
 			return fmt.Errorf("watch %T: %w", object, err)
@@ -119,11 +127,22 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// wake has the snapshots rebuilt for a change that came now.
 func (w *Watcher) wake() {
+	w.arrived.CompareAndSwap(0, w.Clock.Now().UnixNano())
 	select {
 	case w.dirty <- struct{}{}:
 	default:
 	}
+}
+
+// versionOf returns the version of a watched object, "" of what is none.
+func versionOf(watched any) string {
+	object, ok := watched.(metav1.Object)
+	if !ok {
+		return ""
+	}
+	return object.GetResourceVersion()
 }
 
 // follow rebuilds the snapshots whenever something changed, keeps what they dial, and proves now and then that it would
@@ -160,13 +179,19 @@ func (w *Watcher) follow(ctx context.Context) error {
 	return group.Wait()
 }
 
-// rebuild puts what the cache holds into force.
+// rebuild puts what the cache holds into force, and measures how long what came had to wait for that.
 func (w *Watcher) rebuild(ctx context.Context) {
+	arrived := w.arrived.Swap(0) // before the cache is read: what comes later wakes again
+	whole := true
 	for key, server := range w.Servers {
 		if err := w.refresh(ctx, key, server); err != nil {
 			// What could not be read leaves the old snapshot in force until it is stale.
 			log.FromContext(ctx).Error(err, "snapshot not built", "server", key)
+			whole = false
 		}
+	}
+	if arrived != 0 && whole {
+		w.Metrics.propagated(w.Clock.Since(time.Unix(0, arrived)))
 	}
 }
 
@@ -193,26 +218,58 @@ func (w *Watcher) gather(ctx context.Context, key types.NamespacedName) (*snapsh
 	if err != nil {
 		return nil, err
 	}
-	var requests v1alpha1.ApprovalRequestList
-	if err := w.Cache.List(ctx, &requests, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list requests: %w", err)
+	requests, err := w.requests(ctx, key)
+	if err != nil {
+		return nil, err
 	}
-	in := &snapshot.Inputs{Server: server, Policies: w.Library.Parse(policies), OperatorNamespace: w.OperatorNamespace}
-	for i := range requests.Items {
-		if requests.Items[i].Spec.ServerRef.Name == key.Name {
-			in.Requests = append(in.Requests, &requests.Items[i])
-		}
-	}
-	return in, nil
+	return &snapshot.Inputs{
+		Server: server, Policies: w.Library.Parse(policies), OperatorNamespace: w.OperatorNamespace, Requests: requests,
+	}, nil
 }
 
-// policies lists those that may cover a server.
+// policies lists those that may cover a server: its own namespace's, and the baselines.
 func (w *Watcher) policies(ctx context.Context, key types.NamespacedName) ([]v1alpha1.ToolPolicy, error) {
-	var own v1alpha1.ToolPolicyList
-	if err := w.Cache.List(ctx, &own, client.InNamespace(key.Namespace)); err != nil {
-		return nil, fmt.Errorf("list policies: %w", err)
+	var all []v1alpha1.ToolPolicy
+	for _, namespace := range w.policyNamespaces(key) {
+		listed, err := w.policiesIn(ctx, namespace)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, listed...)
 	}
-	return own.Items, nil
+	return all, nil
+}
+
+// policyNamespaces are where policies of a server may stand, each once.
+func (w *Watcher) policyNamespaces(key types.NamespacedName) []string {
+	if key.Namespace == w.OperatorNamespace {
+		return []string{key.Namespace}
+	}
+	return []string{key.Namespace, w.OperatorNamespace}
+}
+
+// policiesIn lists the policies of a namespace, as they are in the cache: they are not to be changed.
+func (w *Watcher) policiesIn(ctx context.Context, namespace string) ([]v1alpha1.ToolPolicy, error) {
+	var found v1alpha1.ToolPolicyList
+	if err := w.Cache.List(ctx, &found, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list policies of %s: %w", namespace, err)
+	}
+	return found.Items, nil
+}
+
+// requests lists those of a server, as they are in the cache.
+func (w *Watcher) requests(ctx context.Context, key types.NamespacedName) ([]*v1alpha1.ApprovalRequest, error) {
+	var found v1alpha1.ApprovalRequestList
+	if err := w.Cache.List(ctx, &found, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list requests: %w", err)
+	}
+	var all []*v1alpha1.ApprovalRequest
+	for i := range found.Items {
+		if found.Items[i].Spec.ServerRef.Name == key.Name {
+			all = append(all, &found.Items[i])
+		}
+	}
+	return all, nil
 }
 
 // dial works out what is dialled for every server whose spec is new, or whose Secrets may have changed.
@@ -257,142 +314,4 @@ func (w *Watcher) resolve(ctx context.Context, server *v1alpha1.GovernedServer) 
 func unanswered(err error) bool {
 	cause := errors.Unwrap(err)
 	return cause != nil && !apierrors.IsNotFound(cause) && !apierrors.IsForbidden(cause) && !errors.Is(cause, netguard.ErrForbidden)
-}
-
-// prove shows that the watch is not stuck, for every server whose last proof is due: a list of metadata holds nothing
-// that the cache does not hold.
-func (w *Watcher) prove(ctx context.Context) {
-	for key, server := range w.Servers {
-		now := w.Clock.Now()
-		due := proveIdle
-		if snap := server.Snapshot(); snap != nil && snap.Policy.AnyUnattended() {
-			due = proveEvery
-		}
-		if now.Sub(time.Unix(0, server.proven.Load())) < due {
-			continue
-		}
-		err := w.compare(ctx, key)
-		if err == nil {
-			// The snapshot has to hold what the cache holds before it counts.
-			err = w.refresh(ctx, key, server)
-		}
-		if w.doubted[key] != (err != nil) { // said once, not every second of an outage
-			w.doubted[key] = err != nil
-			if err != nil {
-				log.FromContext(ctx).Error(err, "watch not proven", "server", key)
-			} else {
-				log.FromContext(ctx).Info("watch proven again", "server", key)
-			}
-		}
-		if err == nil {
-			server.Prove(now)
-			w.Metrics.provenAt(key, now)
-		}
-	}
-}
-
-// errBehind: the cache lacks a change that a list shows.
-var errBehind = errors.New("the watch is behind")
-
-// compare lists what is watched for a server, and waits until the cache has caught up with it.
-func (w *Watcher) compare(ctx context.Context, key types.NamespacedName) error {
-	ctx, cancel := context.WithTimeout(ctx, proveWithin)
-	defer cancel()
-	for _, watched := range []struct {
-		kind   string
-		fields client.MatchingFields
-	}{
-		{"GovernedServer", client.MatchingFields{"metadata.name": key.Name}},
-		{"ToolPolicy", nil},
-		{"ApprovalRequest", client.MatchingFields{"spec.serverRef.name": key.Name}},
-	} {
-		live := &metav1.PartialObjectMetadataList{}
-		live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(watched.kind + "List"))
-		options := []client.ListOption{client.InNamespace(key.Namespace)}
-		if watched.fields != nil {
-			options = append(options, watched.fields)
-		}
-		if err := w.Client.List(ctx, live, options...); err != nil {
-			return fmt.Errorf("list %s: %w", watched.kind, err)
-		}
-		if err := w.catchUp(ctx, watched.kind, key, live); err != nil {
-			return err
-		}
-		if watched.kind == "GovernedServer" && len(live.Items) == 0 {
-			return nil // the cache knows that it is gone; there is nothing else to be stale about
-		}
-	}
-	return nil
-}
-
-func (w *Watcher) catchUp(ctx context.Context, kind string, key types.NamespacedName, live *metav1.PartialObjectMetadataList) error {
-	ticker := w.Clock.NewTicker(100 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		cached, err := w.versions(ctx, kind, key)
-		if err != nil {
-			return err
-		}
-		if holds(cached, live) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", kind, errBehind)
-		case <-ticker.C():
-		}
-	}
-}
-
-// versions returns the versions of the cached objects of a kind, by UID.
-func (w *Watcher) versions(ctx context.Context, kind string, key types.NamespacedName) (map[types.UID]uint64, error) {
-	versions := map[types.UID]uint64{}
-	add := func(object metav1.Object) {
-		version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
-		if err == nil {
-			versions[object.GetUID()] = version
-		}
-	}
-	in, err := w.gather(ctx, key)
-	if err != nil || in == nil {
-		return versions, err
-	}
-	switch kind {
-	case "GovernedServer":
-		add(in.Server)
-	case "ToolPolicy":
-		policies, err := w.policies(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		for i := range policies {
-			add(&policies[i])
-		}
-	case "ApprovalRequest":
-		for _, r := range in.Requests {
-			add(r)
-		}
-	}
-	return versions, nil
-}
-
-// holds tells whether the cached versions hold all that a live list shows: every object at least as new, and none that
-// was deleted before the list was made.
-func holds(cached map[types.UID]uint64, live *metav1.PartialObjectMetadataList) bool {
-	listed := map[types.UID]bool{}
-	for i := range live.Items {
-		item := &live.Items[i]
-		listed[item.UID] = true
-		version, err := strconv.ParseUint(item.ResourceVersion, 10, 64)
-		if have, found := cached[item.UID]; err != nil || !found || have < version {
-			return false
-		}
-	}
-	at, err := strconv.ParseUint(live.ResourceVersion, 10, 64)
-	for uid, version := range cached {
-		if !listed[uid] && (err != nil || version <= at) {
-			return false
-		}
-	}
-	return true
 }

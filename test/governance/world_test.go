@@ -149,6 +149,7 @@ func newWorldOn(t *testing.T, site site, edits ...func(*v1alpha1.GovernedServer)
 	w.site.Grant(t, w.namespace, w.gatewayConfig, fixture.Authority("billing", v1alpha1.VerbServe),
 		fixture.Rule("governedservers", "get", "list", "watch"), fixture.Rule("toolpolicies", "get", "list", "watch"),
 		fixture.Rule("approvalrequests", "get", "list", "watch", "create"), fixture.Rule("approvalrequests/status", "update", "patch"))
+	w.site.Grant(t, fixture.SystemNamespace, w.gatewayConfig, fixture.Rule("toolpolicies", "get", "list", "watch"))
 	w.gateway = w.site.Client(t, w.gatewayConfig)
 
 	w.approver = w.site.User(t, "approver-"+w.namespace)
@@ -362,7 +363,7 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 	d := &door{w: w, name: name, path: parts.receipts}
 	d.server = &gateway.Server{Key: key, Clock: parts.clock, List: list}
 	servers := map[types.NamespacedName]*gateway.Server{key: d.server}
-	cache, err := gateway.NewCache(parts.api, scheme, servers)
+	cache, err := gateway.NewCache(parts.api, scheme, servers, fixture.SystemNamespace)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -165,7 +165,7 @@ func (q *quay) watch(t *testing.T, cfg *rest.Config, names ...string) cache.Cach
 	for _, name := range names {
 		servers[q.key(name)] = &gateway.Server{Key: q.key(name), Clock: clock.RealClock{}}
 	}
-	watched, err := gateway.NewCache(cfg, scheme(t), servers)
+	watched, err := gateway.NewCache(cfg, scheme(t), servers, fixture.SystemNamespace)
 	must(t, err)
 	start(t, watched.Start)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
