@@ -61,13 +61,37 @@ func Parse(raw []byte) (Descriptor, error) {
 	if d.Annotations, err = parseAnnotations(annotations); err != nil {
 		return Descriptor{}, fmt.Errorf("read the annotations of a tool: %w", err)
 	}
-	d.digest, err = digestOf(entry)
-	return d, err
+	canonical, err := canonicalOf(entry)
+	if err != nil {
+		return Descriptor{}, err
+	}
+	d.digest = DigestOf(canonical)
+	return d, nil
 }
 
 // Digest is SHA-256 over the canonical form of everything the server says of the tool, "" for a descriptor that Parse
 // did not make.
 func (d Descriptor) Digest() string { return d.digest }
+
+// Canonical is what Digest is over: all that the server says of the tool, in one spelling, so that Parse makes the same
+// descriptor of it. It is nil for a descriptor that Parse did not make.
+func (d Descriptor) Canonical() []byte {
+	entry, err := strictjson.Scan(d.Raw)
+	if err != nil || d.digest == "" {
+		return nil
+	}
+	canonical, err := canonicalOf(entry)
+	if err != nil {
+		return nil
+	}
+	return canonical
+}
+
+// DigestOf is SHA-256 as digests are written everywhere: of the canonical form of a tool, or of instructions.
+func DigestOf[T string | []byte](said T) string {
+	hash := sha256.Sum256([]byte(said))
+	return "sha256:" + hex.EncodeToString(hash[:])
+}
 
 // EndpointDigest is SHA-256 over the canonical form of an endpoint as JSON: literal header values count, and Secrets by
 // their names.
@@ -76,7 +100,11 @@ func EndpointDigest(endpoint any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("write the endpoint as JSON: %w", err)
 	}
-	return sum(raw)
+	canonical, err := strictjson.Canonical(raw)
+	if err != nil {
+		return "", fmt.Errorf("write the canonical form of the endpoint: %w", err)
+	}
+	return DigestOf(canonical), nil
 }
 
 func text(v strictjson.Value) (string, error) {
@@ -134,8 +162,8 @@ func boolean(v strictjson.Value) (*bool, error) {
 	}
 }
 
-// digestOf leaves out the _meta keys of the gateway, and a _meta that is then empty.
-func digestOf(entry strictjson.Value) (string, error) {
+// canonicalOf leaves out the _meta keys of the gateway, and a _meta that is then empty.
+func canonicalOf(entry strictjson.Value) ([]byte, error) {
 	said := []byte{'{'}
 	for key, value := range entry.Members() {
 		raw := value.Raw()
@@ -146,7 +174,11 @@ func digestOf(entry strictjson.Value) (string, error) {
 		}
 		said = appendMember(said, key, raw)
 	}
-	return sum(append(said, '}'))
+	canonical, err := strictjson.Canonical(append(said, '}'))
+	if err != nil {
+		return nil, fmt.Errorf("write the canonical form of a tool: %w", err)
+	}
+	return canonical, nil
 }
 
 func serversOwn(meta strictjson.Value) []byte {
@@ -164,13 +196,4 @@ func appendMember(object []byte, key strictjson.Value, value []byte) []byte {
 		object = append(object, ',')
 	}
 	return append(append(append(object, key.Raw()...), ':'), value...)
-}
-
-func sum(document []byte) (string, error) {
-	canonical, err := strictjson.Canonical(document)
-	if err != nil {
-		return "", fmt.Errorf("write the canonical form: %w", err)
-	}
-	hash := sha256.Sum256(canonical)
-	return "sha256:" + hex.EncodeToString(hash[:]), nil
 }
