@@ -70,7 +70,9 @@ func upstreamRefusal(err error) *wire.Refusal {
 // notice is what the gateway says of a call in place of the server: a tool result that a model can act on, with the
 // same for programs beside it.
 type notice struct {
-	code      string
+	code string
+	// recorded is the code that receipts and metrics have where the caller is told less; "" for the same.
+	recorded  string
 	text      string
 	tier      string
 	rule      string
@@ -89,7 +91,7 @@ func (n notice) body(id []byte, stateless bool) []byte {
 		out = append(out, `"resultType":"complete",`...)
 	}
 	out = append(out, `"content":[{"type":"text","text":`...)
-	out = strictjson.AppendString(out, "Tidewaiter gateway: "+n.text)
+	out = strictjson.AppendString(out, speaker+n.text)
 	out = append(out, `}],"isError":true,"_meta":{"tidewaiter.dev/decision":{"code":`...)
 	out = strictjson.AppendString(out, n.code)
 	for _, member := range []struct{ name, value string }{

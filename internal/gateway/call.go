@@ -9,13 +9,17 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/action"
+	"github.com/tidewaiter/tidewaiter/internal/expr"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
@@ -26,14 +30,25 @@ import (
 // call is one tools/call on its way through the gateway.
 type call struct {
 	*Gateway
-	requester v1alpha1.Requester // whose call it is
+	caller    // whose call it is
 	server    *Server
 	message   wire.Message
+	arguments *expr.Arguments // those of message, read once whatever looks at them
 	request   *http.Request
 	reply     *reply
 	id        string
 	started   time.Time
 	meant     meaning // the last that was worked out
+	doubted   bool    // it was said that part of the policy cannot be evaluated for the call
+	undefined bool    // the server does not say what the tool is
+}
+
+// argumentsOf returns the arguments of a call as policies see them; null is none.
+func argumentsOf(c *wire.Call) *expr.Arguments {
+	if string(c.Arguments) == "null" {
+		return expr.NewArguments(nil)
+	}
+	return expr.NewArguments(c.Arguments)
 }
 
 // judged is a call with the verdict on it and the snapshot that gave it.
@@ -42,13 +57,52 @@ type judged struct {
 	decision policy.Decision
 }
 
+// observed tells whether the call passes for the only reason that the server observes.
+func (j judged) observed() bool { return j.decision.Observed != nil }
+
+// reads tells whether the call runs at once and changes nothing.
+func (j judged) reads() bool {
+	return j.decision.Effect == policy.Allow && j.decision.Tier == v1alpha1.TierRead
+}
+
 // judge asks the policy in force about the call; without one there is no verdict.
 func (c *call) judge() (judged, bool) {
 	snap := c.server.Snapshot()
 	if snap == nil {
 		return judged{}, false
 	}
-	return judged{snap, snap.Policy.Decide(policy.Call{Tool: c.message.Call.Name, Freshness: c.server.Freshness(c.Clock.Now(), c.MaxStaleness)})}, true
+	j := judged{snap, snap.Policy.Decide(c.question())}
+	c.doubt(j.decision)
+	return j, true
+}
+
+// question is what policies are asked about the call.
+func (c *call) question() policy.Call {
+	return policy.Call{
+		Tool: c.message.Call.Name, Arguments: c.arguments, Principal: c.principal,
+		Freshness: c.server.Freshness(c.Clock.Now(), c.MaxStaleness),
+	}
+}
+
+// doubt tells people, once a call, of a policy that could not be evaluated for it.
+func (c *call) doubt(d policy.Decision) {
+	uncertain := uncertainty(d)
+	if uncertain == "" || c.doubted {
+		return
+	}
+	c.doubted = true
+	c.Metrics.notEvaluated(c.server.Key)
+	if c.server.unevaluated.due(c.Clock.Now()) {
+		log.FromContext(c.request.Context()).Info("policy not evaluated", "server", c.server.Key.String(), "tool", c.message.Call.Name, "reason", uncertain)
+	}
+}
+
+// uncertainty says what could not be evaluated for a verdict, or for the one that it stands in for.
+func uncertainty(d policy.Decision) string {
+	if d.Uncertain == "" && d.Observed != nil {
+		return d.Observed.Uncertain
+	}
+	return d.Uncertain
 }
 
 // serve judges the call and lets it through, holds it or refuses it.
@@ -59,33 +113,59 @@ func (c *call) serve() {
 		return
 	}
 	if j.decision.Effect == policy.Deny {
-		c.withdraw(c.request.Context(), j, nil)
-		c.refuse(j, nil, denial(j.decision))
+		c.deny(j, nil)
 		return
 	}
-	reads := j.decision.Effect == policy.Allow && j.decision.Tier == v1alpha1.TierRead
-	if reads && !hasParamHeaders(c.request.Header) {
-		c.passRead(c.request.Context(), j)
-		return
-	}
-	definition, err := c.server.define(c.request.Context(), c.message.Call.Name, c.Clock.Now())
-	if err != nil {
-		c.refuse(j, nil, undefined())
-		return
-	}
-	if refusal := wire.CheckParamHeaders(c.request.Header, c.message, definition.InputSchema); refusal != nil {
-		c.refuseMalformed(j, codeHeaders, refusal)
-		return
+	// A request that still asks about a call which only reads is closed on the way of those that wait.
+	reads := j.reads() && (j.observed() || c.unusualFlow() || len(c.own(j)) == 0)
+	if !reads || hasParamHeaders(c.request.Header) {
+		if refused := c.checkParamHeaders(j); refused {
+			return
+		}
 	}
 	if reads {
 		c.passRead(c.request.Context(), j)
 		return
 	}
-	if m := c.message.Call; m.Task || m.InputResponses || m.RequestState {
-		c.refuseFlow(j)
-		return
-	}
 	c.gate()
+}
+
+// checkParamHeaders refuses a call whose headers contradict its arguments; what the tool is says which headers count.
+// Where the server only observes, a call without any such header passes to a tool that nobody knows.
+func (c *call) checkParamHeaders(j judged) (refused bool) {
+	definition, err := c.server.define(c.request.Context(), c.message.Call.Name, c.Clock.Now())
+	if err != nil {
+		if j.observed() && !hasParamHeaders(c.request.Header) {
+			return false
+		}
+		c.refuse(j, nil, undefined())
+		return true
+	}
+	if refusal := wire.CheckParamHeaders(c.request.Header, c.message, definition.InputSchema); refusal != nil {
+		c.refuseMalformed(j, codeHeaders, refusal)
+		return true
+	}
+	return false
+}
+
+// unusualFlow tells that the call would not end with its answer.
+func (c *call) unusualFlow() bool {
+	m := c.message.Call
+	return m.Task || m.InputResponses || m.RequestState
+}
+
+// own returns the requests of this very call that still wait for a person, or for their use.
+func (c *call) own(j judged) []*v1alpha1.ApprovalRequest {
+	same := j.snap.OfTool(c.message.Call.Name)
+	if len(same) == 0 {
+		return nil
+	}
+	shown, err := action.Mask(c.message.Call.Arguments)
+	return slices.DeleteFunc(slices.Clone(same), func(r *v1alpha1.ApprovalRequest) bool {
+		phase := r.CurrentPhase()
+		open := phase == v1alpha1.PhasePending || phase == v1alpha1.PhaseApproved
+		return err != nil || !open || r.Spec.Arguments != shown.Text || snapshot.CallerOf(r.Spec.Requester) != c.owner()
+	})
 }
 
 func hasParamHeaders(h http.Header) bool {
@@ -106,7 +186,7 @@ func (c *call) passRead(ctx context.Context, j judged) {
 	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
 	ctx, cancel := context.WithTimeout(ctx, j.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
-	resp, _, err := c.server.send(ctx, outbound{request: c.request, caller: snapshot.CallerOf(c.requester), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
+	resp, _, err := c.server.send(ctx, outbound{request: c.request, caller: c.owner(), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
 	if err != nil {
 		c.reply.refuse(upstreamRefusal(err))
 		return
@@ -114,8 +194,11 @@ func (c *call) passRead(ctx context.Context, j judged) {
 	relay{transform: sanitize(c.message.ID), id: c.message.ID}.run(c.reply.w, resp)
 }
 
-// maxGatedBy is what the API takes; a policy with a very long name must not keep people from being asked.
-const maxGatedBy = 256
+// What the API takes; a policy with a very long name, or message, must not keep people from being asked.
+const (
+	maxGatedBy = 256
+	maxMessage = 512
+)
 
 // describe says what the call would do, as a person will be asked about it.
 func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.ApprovalRequestSpec, error) {
@@ -129,19 +212,29 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 		ServerRef: serverRef(j.snap), EndpointDigest: j.snap.EndpointDigest, Tool: d.Tool.Name, ToolDigest: digest,
 		Arguments: shown.Text, ArgumentsSize: int64(shown.Size), ActionHash: meant.hash, BlastRadius: meant.radius,
 		Requester: c.requester, Tier: d.Tier, GatedBy: d.GatedBy,
-		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, PolicyRevision: d.Revision,
+		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, Message: glyph.Clip(words(d.Message), maxMessage), PolicyRevision: d.Revision,
 		TTLSeconds: int32(j.snap.Server.Spec.Approvals.TTL.Seconds()),
 	}
 	if len(spec.ApproveVerbs) == 0 {
 		spec.ApproveVerbs = []string{d.Tier.ApproveVerb()}
 	}
-	if len(spec.GatedBy) > maxGatedBy {
-		spec.GatedBy = spec.GatedBy[:maxGatedBy]
-	}
+	spec.GatedBy = glyph.Cut(spec.GatedBy, maxGatedBy)
 	if !shown.Fits {
-		spec.ApproveVerbs = []string{v1alpha1.VerbApproveIrreversible}
+		spec.ApproveVerbs = unseen(spec.ApproveVerbs)
 	}
 	return spec, nil
+}
+
+// unseen returns the verbs for a call that people do not see whole: approve-irreversible stands in for the verb of a
+// milder tier, and what rules ask for stays.
+func unseen(verbs []string) []string {
+	strict := []string{v1alpha1.VerbApproveIrreversible}
+	for _, verb := range verbs {
+		if verb != v1alpha1.VerbApprove && verb != v1alpha1.VerbApproveIrreversible {
+			strict = append(strict, verb)
+		}
+	}
+	return strict
 }
 
 // meaning is what the arguments of a call come to; it costs time that grows with them.
@@ -174,104 +267,6 @@ func (c *call) mean(of meaningOf, inputSchema []byte) (meaning, error) {
 	}
 	c.meant = meaning{of: of, hash: hash, shown: shown, radius: action.Radius(c.message.Call.Arguments, inputSchema)}
 	return c.meant, nil
-}
-
-// receipt returns the record of the verdict, or of the outcome, of the call.
-func (c *call) receipt(j judged, kind receipt.Kind) receipt.Receipt {
-	d := j.decision
-	r := receipt.Receipt{
-		Kind: kind, CallID: c.id, Namespace: c.server.Key.Namespace, Server: c.server.Key.Name,
-		Tool: c.message.Call.Name, Tier: string(d.Tier), Verdict: receipt.Verdict(d.Effect.String()),
-		Code: string(d.Reason), Reason: d.Why, GatedBy: d.GatedBy, Requester: c.requester.Username, ActsFor: c.requester.ActsFor,
-		ArgumentsSize: int64(len(c.message.Call.Arguments)), PolicyRevision: d.Revision,
-	}
-	if j.snap != nil {
-		r.ServerUID, r.EndpointDigest, r.ToolDigest = string(j.snap.Server.UID), j.snap.EndpointDigest, toolDigest(j.snap, d)
-	}
-	return r
-}
-
-// refuse answers the call in place of the server, and records it. request may be nil.
-func (c *call) refuse(j judged, request *v1alpha1.ApprovalRequest, n notice) {
-	r := c.receipt(j, receipt.KindDecision)
-	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, n.code, n.text
-	if request != nil {
-		n.request, n.namespace, n.expiry = request.Name, request.Namespace, request.ExpiresAt().UTC().Format(time.RFC3339)
-		r.Request, r.RequestUID, r.ActionHash = request.Name, string(request.UID), request.Spec.ActionHash
-		r.BlastRadius = string(request.Spec.BlastRadius.Scope)
-		if n.code == codePending {
-			r.Verdict = receipt.VerdictRequireApproval
-		}
-	}
-	n.tier, n.rule = string(j.decision.Tier), j.decision.GatedBy
-	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
-		c.refuseUnrecorded(j)
-		return
-	}
-	effect := policy.Deny
-	if r.Verdict == receipt.VerdictRequireApproval {
-		effect = policy.RequireApproval
-	}
-	c.Metrics.decided(c.server.Key, effect, n.code)
-	c.reply.notice(n)
-}
-
-// refuseMalformed refuses a call by a protocol error, and records that.
-func (c *call) refuseMalformed(j judged, code string, refusal *wire.Refusal) {
-	c.Metrics.refused(c.server.Key, codeMalformed)
-	r := c.receipt(j, receipt.KindDecision)
-	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, code, refusal.Message
-	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
-		c.refuseUnrecorded(j)
-		return
-	}
-	c.reply.refuse(refusal)
-}
-
-// refuseFlow refuses a call that would not end with its answer. A client that asked for a task reads no result of a
-// call: it gets an error.
-func (c *call) refuseFlow(j judged) {
-	n := notice{code: codeFlow,
-		text: "tasks and calls in several rounds are not governed yet, so they are refused on a tool that is not Read. Call the tool in one round, without task, inputResponses and requestState."}
-	if !c.message.Call.Task {
-		c.refuse(j, nil, n)
-		return
-	}
-	c.refuseMalformed(j, n.code, &wire.Refusal{Status: http.StatusOK, Code: mcp.INVALID_REQUEST, Message: "Tidewaiter gateway: " + n.text})
-}
-
-// refuseNotReady refuses a call that there is nothing to judge by.
-func (c *call) refuseNotReady() {
-	r := c.receipt(judged{}, receipt.KindDecision)
-	r.Verdict, r.Code = receipt.VerdictDeny, "NotReady"
-	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
-		c.refuseUnrecorded(judged{})
-		return
-	}
-	c.Metrics.decided(c.server.Key, policy.Deny, r.Code)
-	writeNotReady(c.reply.w, c.message.ID)
-}
-
-// refuseUnrecorded answers when not even the refusal can be recorded.
-func (c *call) refuseUnrecorded(j judged) {
-	c.Metrics.decided(c.server.Key, policy.Deny, "ReceiptNotWritten")
-	c.reply.notice(notice{code: "ReceiptNotWritten", tier: string(j.decision.Tier), retryAfter: 30,
-		text: "the gateway cannot write its record, so it lets nothing through. Send the call again later."})
-}
-
-// undefined words that the server does not say what the tool is.
-func undefined() notice {
-	return notice{code: "DefinitionUnavailable", retryAfter: 10,
-		text: "the server cannot say right now what this tool is, so nobody can be asked about it. Nothing was executed. Send the call again later."}
-}
-
-// denial words a verdict of Deny.
-func denial(d policy.Decision) notice {
-	if d.Reason == policy.ReasonPolicyStale {
-		return notice{code: string(d.Reason), retryAfter: 30,
-			text: "the gateway has lost touch with the Kubernetes API and may not act on what it knew. Send the call again later."}
-	}
-	return notice{code: string(d.Reason), text: "this tool cannot be called here: it is not among the tools that were discovered and classified. List the tools again; a new one may be there in some minutes."}
 }
 
 // reservedWord begins the keys that only the gateway may write.

@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/expr"
 	"github.com/tidewaiter/tidewaiter/internal/identity"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 )
 
 // What an ApprovalRequest can hold of the groups and the pod of a requester, in characters and in groups.
@@ -28,11 +30,32 @@ const (
 	maxGroups = 64
 )
 
+// caller is who calls: as requests can hold it, and as policies see it.
+type caller struct {
+	requester v1alpha1.Requester
+	principal expr.Principal
+}
+
+// owner is whose requests, limits and sessions those of the caller are.
+func (c caller) owner() snapshot.Caller { return snapshot.CallerOf(c.requester) }
+
+// serviceAccountPrefix begins the username of a ServiceAccount. Only Kubernetes gives such names.
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// callerOf returns who calls. Policies see every group, also those that a request has no room for.
+func callerOf(is identity.Caller) caller {
+	principal := expr.Principal{Username: is.Username, ActsFor: is.ActsFor, Groups: is.Groups}
+	if account, found := strings.CutPrefix(is.Username, serviceAccountPrefix); found {
+		principal.Namespace, principal.ServiceAccount, _ = strings.Cut(account, ":")
+	}
+	return caller{requester: requesterOf(is), principal: principal}
+}
+
 // authenticate tells whose request it is. Without a requester that all calls count for, a token has to say so; headers
 // like X-User never do.
-func (g *Gateway) authenticate(r *http.Request, server *Server) (v1alpha1.Requester, error) {
-	if g.Everybody.Username != "" && g.Loopback {
-		return g.Everybody, nil
+func (g *Gateway) authenticate(r *http.Request, server *Server) (caller, error) {
+	if e := g.Everybody; e.Username != "" && g.Loopback {
+		return callerOf(identity.Caller{Username: e.Username, ActsFor: e.ActsFor, Groups: e.Groups, Pod: e.Pod}), nil
 	}
 	resource := g.Metadata.Resource(server.Key)
 	audiences := make([]string, 0, 2+len(g.Audiences))
@@ -40,17 +63,17 @@ func (g *Gateway) authenticate(r *http.Request, server *Server) (v1alpha1.Reques
 	if len(g.Servers) == 1 {
 		audiences = append(audiences, g.Metadata.PublicURL+identity.ShortPath)
 	}
-	caller, err := g.Authenticate(r.Context(), r, append(audiences, g.Audiences...))
+	is, err := g.Authenticate(r.Context(), r, append(audiences, g.Audiences...))
 	if err != nil {
-		return v1alpha1.Requester{}, err
+		return caller{}, err
 	}
-	return requesterOf(caller), nil
+	return callerOf(is), nil
 }
 
 // requesterOf returns a caller as an ApprovalRequest can hold it. Who calls is never shortened: a Caller has no name of
 // more bytes than a request takes characters. What is there for the record is left out where it is too long.
-func requesterOf(caller identity.Caller) v1alpha1.Requester {
-	requester := v1alpha1.Requester{Username: caller.Username, ActsFor: caller.ActsFor, Groups: caller.Groups, Pod: caller.Pod}
+func requesterOf(is identity.Caller) v1alpha1.Requester {
+	requester := v1alpha1.Requester{Username: is.Username, ActsFor: is.ActsFor, Groups: is.Groups, Pod: is.Pod}
 	tooLong := func(group string) bool { return utf8.RuneCountInString(group) > maxGroup }
 	if slices.ContainsFunc(requester.Groups, tooLong) {
 		requester.Groups = slices.DeleteFunc(slices.Clone(requester.Groups), tooLong)

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,7 +22,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/approval"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
-	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -66,7 +66,7 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 	ctx, cancel := g.detached(g.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
 	resp, sent, err := g.server.send(ctx, outbound{
-		request: g.request, caller: snapshot.CallerOf(g.requester), body: g.message.Raw, headers: mcpHeaders, endpoint: g.want.EndpointDigest, effect: true})
+		request: g.request, caller: g.owner(), body: g.message.Raw, headers: mcpHeaders, endpoint: g.want.EndpointDigest, effect: true})
 	switch {
 	case err == nil:
 		e.relay(resp)
@@ -89,10 +89,13 @@ func (e *execution) overtaken() *notice {
 		return serverGone()
 	case now.decision.Effect == policy.Deny:
 		n := denial(now.decision)
+		n.rule = now.decision.GatedBy
 		return &n
 	case e.changed(now):
-		return &notice{code: "PolicyChanged", retryAfter: 5,
-			text: "the policy, the tool or its server changed just before the call was to leave. Nothing was executed. Send the call again; it is judged anew."}
+		return &notice{code: "PolicyChanged", retryAfter: 5, rule: now.decision.GatedBy,
+			text: "the policy, the tool or its server changed just before the call was to leave" + by(now.decision) + ". Nothing was executed. Send the call again; it is judged anew."}
+	case e.observed():
+		return nil
 	case e.claimed != nil && !e.Clock.Now().Before(e.claimed.ExpiresAt()):
 		return &notice{code: "ApprovalExpired", retryAfter: 5, text: "the approval of this call expired before it was used. Nothing was executed. Send the call again to ask anew."}
 	case e.claimed != nil:
@@ -104,6 +107,12 @@ func (e *execution) overtaken() *notice {
 
 // changed tells whether the action, or what lets it run, is not what it was when it was judged.
 func (e *execution) changed(now judged) bool {
+	if e.observed() {
+		return !now.observed()
+	}
+	if now.observed() {
+		return false
+	}
 	want, err := e.describe(now, now.snap.Definitions[e.message.Call.Name])
 	if err != nil || !approval.Same(want, e.want) {
 		return true
@@ -118,8 +127,11 @@ func (e *execution) changed(now judged) bool {
 func (e *execution) unclear(what string) {
 	e.settle(v1alpha1.OutcomeUnclear, nil)
 	text := what + " Sent again, the same call waits for a person. Do not try another way."
-	if e.claimed != nil {
+	switch {
+	case e.claimed != nil:
 		text = what + " The same call is refused until a person has found out. Do not try another way."
+	case e.observed():
+		text = what + " Nothing keeps the same call from running again, since the server only observes: find out before you send it."
 	}
 	e.end(func() { e.reply.notice(e.about(notice{code: codeAmbiguous, text: text})) })
 }
@@ -138,7 +150,7 @@ func (e *execution) end(answer func()) {
 
 // about adds the request to a notice.
 func (e *execution) about(n notice) notice {
-	n.tier, n.rule = string(e.decision.Tier), e.decision.GatedBy
+	n.tier, n.rule = string(e.decision.Tier), cmp.Or(n.rule, e.decision.GatedBy)
 	if e.claimed != nil {
 		n.request, n.namespace = e.claimed.Name, e.claimed.Namespace
 	}

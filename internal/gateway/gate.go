@@ -58,27 +58,13 @@ func (c *call) gate() {
 			return // the agent has gone: nothing may run for it any more
 		}
 		changed := c.server.Changed()
-		var ok bool
-		if g.judged, ok = c.judge(); !ok {
-			c.refuse(g.judged, g.known, *serverGone())
+		if ready, done := g.prepare(); done {
 			return
-		}
-		if g.decision.Effect == policy.Deny {
-			c.withdraw(c.request.Context(), g.judged, g.known)
-			c.refuse(g.judged, g.known, denial(g.decision))
-			return
-		}
-		definition, err := c.server.define(c.request.Context(), c.message.Call.Name, c.Clock.Now())
-		if err != nil {
-			c.refuse(g.judged, nil, undefined())
-			return
-		}
-		// What the server said just now may have changed the verdict: it is drift from then on.
-		if g.judged, ok = c.judge(); !ok || g.decision.Effect == policy.Deny {
+		} else if !ready {
 			continue
 		}
-		if g.want, err = c.describe(g.judged, definition); err != nil {
-			c.refuse(g.judged, nil, notice{code: "ArgumentsNotReadable", text: "the arguments cannot be judged: " + err.Error()})
+		if g.observed() {
+			g.execute(nil) // and nothing else: nobody is asked, and nothing is used or cancelled
 			return
 		}
 		if g.decision.Effect == policy.Allow && c.Receipts.Unclear(g.want.ActionHash) {
@@ -96,6 +82,40 @@ func (c *call) gate() {
 			return
 		}
 	}
+}
+
+// prepare judges the call and works out what it would do; done tells that the agent has its answer, ready that the next
+// step can be done.
+func (g *gated) prepare() (ready, done bool) {
+	var ok bool
+	if g.judged, ok = g.judge(); !ok {
+		g.refuse(g.judged, g.known, *serverGone())
+		return false, true
+	}
+	if g.decision.Effect == policy.Deny {
+		g.deny(g.judged, g.known)
+		return false, true
+	}
+	definition, err := g.server.define(g.request.Context(), g.message.Call.Name, g.Clock.Now())
+	// What the server said just now may have changed the verdict: it is drift from then on.
+	if g.judged, ok = g.judge(); !ok || g.decision.Effect == policy.Deny {
+		return false, false
+	}
+	g.undefined = err != nil
+	switch {
+	case g.observed():
+	case g.undefined:
+		g.refuse(g.judged, nil, undefined())
+		return false, true
+	case g.unusualFlow():
+		g.refuseFlow(g.judged)
+		return false, true
+	}
+	if g.want, err = g.describe(g.judged, definition); err != nil {
+		g.refuse(g.judged, nil, notice{code: "ArgumentsNotReadable", text: "the arguments cannot be judged: " + err.Error()})
+		return false, true
+	}
+	return true, false
 }
 
 // takeRoom counts the message of the call among those that are under way until free is called; it refuses the call when
@@ -220,7 +240,7 @@ func (g *gated) wait(changed <-chan struct{}) bool {
 
 // ask opens a request for the call, unless a limit is against it.
 func (g *gated) ask(attempt int32) (done bool) {
-	release, refusal := g.server.reserve(snapshot.CallerOf(g.requester), g.want.Tool, g.want.ActionHash)
+	release, refusal := g.server.reserve(g.owner(), g.want.Tool, g.want.ActionHash)
 	if refusal != nil {
 		g.refuse(g.judged, nil, *refusal)
 		return true
@@ -245,30 +265,24 @@ func (g *gated) ask(attempt int32) (done bool) {
 // cancelOutdated ends open requests of this requester for the tool as it was before.
 func (g *gated) cancelOutdated(ctx context.Context) {
 	for _, r := range g.snap.OfTool(g.want.Tool) {
-		if snapshot.CallerOf(r.Spec.Requester) != snapshot.CallerOf(g.requester) || !approval.Outdated(r, g.want) {
+		if snapshot.CallerOf(r.Spec.Requester) != g.owner() || !approval.Outdated(r, g.want) {
 			continue
 		}
 		if err := g.Approvals.Cancel(ctx, r, v1alpha1.CancelToolChanged); err == nil && r.Spec.Arguments == g.want.Arguments {
-			g.replaced = replaced(r.Name, v1alpha1.CancelToolChanged)
+			g.replaced = replaced(r.Name, v1alpha1.CancelToolChanged, g.decision)
 		}
 	}
 }
 
-// withdraw ends the open requests of a call that is denied now, so that a yes to one of them is void for good; known may
-// be one that the snapshot does not show yet, or nil. A gateway that has only lost touch ends none.
-func (c *call) withdraw(ctx context.Context, j judged, known *v1alpha1.ApprovalRequest) {
+// withdraw ends the open requests of a call that is denied now, so that a yes to one of them is void for good, and returns
+// them; known may be one that the snapshot does not show yet, or nil. A gateway that has only lost touch ends none.
+func (c *call) withdraw(ctx context.Context, j judged, known *v1alpha1.ApprovalRequest) []*v1alpha1.ApprovalRequest {
 	if j.decision.Reason == policy.ReasonPolicyStale {
-		return
+		return nil
 	}
-	var open []*v1alpha1.ApprovalRequest
-	if known != nil {
+	open := c.own(j)
+	if known != nil && !slices.ContainsFunc(open, func(r *v1alpha1.ApprovalRequest) bool { return r.UID == known.UID }) {
 		open = append(open, known)
-	}
-	if same := j.snap.OfTool(c.message.Call.Name); len(same) > 0 {
-		shown, err := action.Mask(c.message.Call.Arguments)
-		open = append(open, slices.DeleteFunc(slices.Clone(same), func(r *v1alpha1.ApprovalRequest) bool {
-			return err != nil || r.Spec.Arguments != shown.Text || snapshot.CallerOf(r.Spec.Requester) != snapshot.CallerOf(c.requester)
-		})...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -282,6 +296,7 @@ func (c *call) withdraw(ctx context.Context, j judged, known *v1alpha1.ApprovalR
 			c.Metrics.apiFailed(c.server.Key, "cancel")
 		}
 	}
+	return open
 }
 
 // cancelKnown ends the request that the call waits for.

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/mark3labs/mcp-go/mcp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -22,7 +21,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
-	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/vote"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
@@ -94,7 +92,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this Host or Origin may not use the gateway; --public-url and --allow-origin say which may", http.StatusForbidden)
 		return
 	}
-	requester, err := g.authenticate(r, server)
+	who, err := g.authenticate(r, server)
 	if err != nil {
 		g.refuseCaller(w, r, server, err)
 		return
@@ -103,15 +101,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuseMessage(w, server, codeMalformed, refusal)
 		return
 	}
-	if !server.sessions.mayUse(r.Header.Get(sessionHeader), snapshot.CallerOf(requester)) {
+	if !server.sessions.mayUse(r.Header.Get(sessionHeader), who.owner()) {
 		g.refuseMessage(w, server, codeForeignSession, foreignSession())
 		return
 	}
 	switch r.Method {
 	case http.MethodPost:
-		g.servePost(w, r, server, requester) //nolint:contextcheck // what has left is followed to its end without its agent: see detached
+		g.servePost(w, r, server, who) //nolint:contextcheck // what has left is followed to its end without its agent: see detached
 	case http.MethodGet, http.MethodDelete:
-		g.serveStream(w, r, server, requester)
+		g.serveStream(w, r, server, who)
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
@@ -141,7 +139,7 @@ func (g *Gateway) route(path string) *Server {
 
 // serveStream relays what has no message of the agent in it: a stream that the agent listens to, or the end of its
 // session. Lists of tools that pass on a stream are filtered like others.
-func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Server, requester v1alpha1.Requester) {
+func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
 	snap := server.Snapshot()
 	if snap == nil {
 		writeNotReady(w, nil)
@@ -149,12 +147,12 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 	}
 	ctx, cancel := g.untilStopping(r.Context())
 	defer cancel()
-	resp, _, err := server.send(ctx, outbound{request: r, caller: snapshot.CallerOf(requester), headers: allHeaders})
+	resp, _, err := server.send(ctx, outbound{request: r, caller: who.owner(), headers: allHeaders})
 	if err != nil {
 		writeUpstreamError(w, nil, err)
 		return
 	}
-	relay{transform: g.listFilter(server, nil)}.run(w, resp)
+	relay{transform: g.listFilter(server, who, nil)}.run(w, resp)
 }
 
 // untilStopping bounds what has no end of its own by the end of the gateway.
@@ -168,7 +166,7 @@ func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.C
 }
 
 // servePost judges one message of the agent.
-func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Server, requester v1alpha1.Requester) {
+func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
 	if refusal := wire.CheckContent(r.Header); refusal != nil {
 		g.refuseMessage(w, server, codeMalformed, refusal)
 		return
@@ -187,35 +185,15 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 		return
 	}
 	if message.Call != nil {
-		c := &call{Gateway: g, requester: requester, server: server, message: message, request: r, id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message)}
+		c := &call{
+			Gateway: g, caller: who, server: server, message: message, arguments: argumentsOf(message.Call), request: r,
+			id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message),
+		}
 		c.serve()
 		return
 	}
-	if server.Snapshot() == nil {
-		writeNotReady(w, message.ID)
-		return
-	}
-	g.relayMessage(w, outbound{request: r, caller: snapshot.CallerOf(requester), body: message.Raw, headers: allHeaders}, server, message)
-}
-
-// relayMessage passes a message that is not governed, and filters the answer when it is a list of tools.
-func (g *Gateway) relayMessage(w http.ResponseWriter, out outbound, server *Server, message wire.Message) {
-	ctx := out.request.Context()
-	if message.Method == string(mcp.MethodSubscriptionsListen) { // the stream of revisions without GET
-		var cancel context.CancelFunc
-		ctx, cancel = g.untilStopping(ctx)
-		defer cancel()
-	}
-	resp, _, err := server.send(ctx, out)
-	if err != nil {
-		writeUpstreamError(w, message.ID, err)
-		return
-	}
-	answer := relay{id: message.ID}
-	if known, _ := wire.Lookup(message.Method); known.Governed {
-		answer.transform = g.listFilter(server, message.ID)
-	}
-	answer.run(w, resp)
+	m := &other{Gateway: g, caller: who, server: server, message: message, request: r}
+	m.serve(w)
 }
 
 // readBody reads a whole message, within bounds.

@@ -10,6 +10,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/expr"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
@@ -21,12 +22,13 @@ const (
 	behaviourImmediate  = "Immediate"
 	behaviourUnattended = "Unattended"
 	behaviourApproval   = "RequiresApproval"
+	behaviourDepends    = "Depends" // on the arguments
 )
 
 // listFilter returns what filters lists of tools in an answer: only tools that may be called stay, each with its tier
 // and behaviour. A list that cannot be read beyond doubt is withheld; id is that of the request, nil on a stream that
-// answers none.
-func (g *Gateway) listFilter(server *Server, id []byte) func([]byte) []byte {
+// answers none. The list is that of the caller.
+func (g *Gateway) listFilter(server *Server, who caller, id []byte) func([]byte) []byte {
 	return func(message []byte) []byte {
 		list, found, err := wire.ScanToolsList(message)
 		switch {
@@ -50,7 +52,7 @@ func (g *Gateway) listFilter(server *Server, id []byte) func([]byte) []byte {
 		}
 		server.learn(seen, false)
 		snap := server.Snapshot()
-		return list.Rewrite(func(t wire.ListedTool) ([]wire.Note, bool) { return notes(snap, t.Name) })
+		return list.Rewrite(func(t wire.ListedTool) ([]wire.Note, bool) { return notes(snap, t.Name, who.principal) })
 	}
 }
 
@@ -63,21 +65,25 @@ func withheld(id []byte) []byte {
 	return refusal.For(id).Body()
 }
 
-// notes returns what the agent is told of a tool, and whether it may see it.
-func notes(snap *snapshot.Snapshot, name string) ([]wire.Note, bool) {
+// notes returns what a caller is told of a tool, and whether it may see it.
+func notes(snap *snapshot.Snapshot, name string, principal expr.Principal) ([]wire.Note, bool) {
 	if snap == nil {
 		return nil, false
 	}
-	d := snap.Policy.Decide(policy.Call{Tool: name, Freshness: policy.Fresh})
-	if d.Effect == policy.Deny {
+	strictest, loosest := snap.Policy.Range(name, principal)
+	if loosest == policy.Deny {
 		return nil, false
 	}
-	behaviour := behaviourApproval
-	if d.Effect == policy.Allow {
+	standing, _ := snap.Policy.Standing(name)
+	behaviour := behaviourDepends
+	switch {
+	case strictest != loosest:
+	case loosest == policy.RequireApproval:
+		behaviour = behaviourApproval
+	case standing.Tier == v1alpha1.TierRead:
+		behaviour = behaviourImmediate
+	default:
 		behaviour = behaviourUnattended
-		if d.Tier == v1alpha1.TierRead {
-			behaviour = behaviourImmediate
-		}
 	}
-	return []wire.Note{{Key: wire.ReservedPrefix + "tier", Value: string(d.Tier)}, {Key: wire.ReservedPrefix + "behaviour", Value: behaviour}}, true
+	return []wire.Note{{Key: wire.ReservedPrefix + "tier", Value: string(standing.Tier)}, {Key: wire.ReservedPrefix + "behaviour", Value: behaviour}}, true
 }

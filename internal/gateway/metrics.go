@@ -26,6 +26,7 @@ type Metrics struct {
 	held       *prometheus.GaugeVec
 	proven     *prometheus.GaugeVec
 	inForce    prometheus.Histogram
+	doubts     *prometheus.CounterVec
 }
 
 // NewMetrics registers the gateway's metrics.
@@ -35,7 +36,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	}
 	m := &Metrics{
 		calls:      counter("calls_total", "Calls of tools by verdict and reason; one that waited counts once, when it was answered.", "verdict", "reason"),
-		malformed:  counter("refused_messages_total", "Messages refused before anything was decided.", "reason"),
+		malformed:  counter("refused_messages_total", "Messages refused that are no calls, or before anything was decided.", "reason"),
 		executions: counter("executions_total", "Calls with effects that were let through, by outcome.", "outcome"),
 		failures:   counter("failures_total", "Writes that failed, by what was written.", "write"),
 		void:       counter("void_votes_total", "Votes of approved requests that count for nothing: not signed for the request by a published key."),
@@ -45,11 +46,13 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help: "Calls that wait for a person now."}, []string{"namespace", "server"}),
 		proven: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "watch_proven_timestamp_seconds",
 			Help: "When the watch of the Kubernetes API last proved that it would show a change."}, []string{"namespace", "server"}),
+		doubts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tidewaiter", Name: "policy_evaluation_errors_total",
+			Help: "Calls for which a part of the policy could not be evaluated, so that the stricter of what it could mean held."}, []string{"namespace", "server"}),
 		inForce: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tidewaiter", Name: "policy_propagation_seconds",
 			Help:    "Time from the arrival of a change of a server, policy or request to its being in force.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}}),
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce} {
+	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.doubts} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -88,3 +91,7 @@ func (m *Metrics) provenAt(server types.NamespacedName, at time.Time) {
 }
 
 func (m *Metrics) propagated(took time.Duration) { m.inForce.Observe(took.Seconds()) }
+
+func (m *Metrics) notEvaluated(server types.NamespacedName) {
+	m.doubts.WithLabelValues(server.Namespace, server.Name).Inc()
+}

@@ -39,11 +39,13 @@ type Server struct {
 	// Clock tells the time.
 	Clock clock.PassiveClock
 
-	view      snapshot.Store
-	sessions  sessions
-	unreached seldom // the log that the server is not reached
-	upstream  atomic.Pointer[dialled]
-	proven    atomic.Int64 // when the watch last proved that it is alive, in nanoseconds since 1970
+	view     snapshot.Store
+	sessions sessions
+	// Logs that the server is not reached, and that a policy was not evaluated for a call.
+	unreached, unevaluated seldom
+
+	upstream atomic.Pointer[dialled]
+	proven   atomic.Int64 // when the watch last proved that it is alive, in nanoseconds since 1970
 
 	mu          sync.Mutex // guards the fields below
 	inputs      *snapshot.Inputs

@@ -6,11 +6,9 @@ package gateway
 import (
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
-	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
@@ -21,11 +19,16 @@ const (
 	codeFlow       = "FlowNotGoverned"
 	codeHeaders    = "HeaderMismatch"
 	codeUnverified = "VotesNotVerified"
+	codeUndefined  = "DefinitionUnavailable"
+	codeUnrecorded = "ReceiptNotWritten"
 
 	codeMalformed      = "Malformed"
 	codeForeignOrigin  = "ForeignOrigin"
 	codeForeignSession = "ForeignSession"
 )
+
+// unrecorded words that not even a refusal can be recorded.
+const unrecorded = "the gateway cannot write its record, so it lets nothing through. Send the call again later."
 
 // pending tells the agent that its call waits for a person.
 func (g *gated) pending(request *v1alpha1.ApprovalRequest) (done bool) {
@@ -41,7 +44,7 @@ func (g *gated) pending(request *v1alpha1.ApprovalRequest) (done bool) {
 	case request.Spec.Attempt > 1:
 		text += " The same action was asked before."
 	}
-	g.refuse(g.judged, request, notice{code: codePending, text: text, retryAfter: 15})
+	g.refuse(g.judged, request, notice{code: codePending, text: text + tell(g.decision), retryAfter: 15})
 	return true
 }
 
@@ -79,7 +82,7 @@ func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 			return g.runUnattended(nil)
 		}
 		if c := request.Status.Cancellation; c != nil {
-			g.replaced = replaced(request.Name, c.Reason)
+			g.replaced = replaced(request.Name, c.Reason, g.decision)
 		}
 		return g.ask(request.Spec.Attempt + 1)
 	default:
@@ -88,11 +91,15 @@ func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 	return true
 }
 
-// replaced tells of a request that was cancelled.
-func replaced(name string, reason v1alpha1.CancellationReason) string {
+// replaced tells of a request that was cancelled; d is the verdict that holds now.
+func replaced(name string, reason v1alpha1.CancellationReason, d policy.Decision) string {
 	why := "what it asked about has changed"
-	if reason == v1alpha1.CancelVotesVoid {
+	switch reason {
+	case v1alpha1.CancelVotesVoid:
 		why = "the votes on it are not valid"
+	case v1alpha1.CancelPolicyChanged:
+		why = "the policy has changed" + by(d) + " and asks for more than it did"
+	default:
 	}
 	return fmt.Sprintf(" The earlier request %s was cancelled, since %s.", name, why)
 }
@@ -100,20 +107,4 @@ func replaced(name string, reason v1alpha1.CancellationReason) string {
 // serverGone tells that nobody governs the server any more.
 func serverGone() *notice {
 	return &notice{code: "ServerGone", text: "the server is no longer governed; nothing was executed."}
-}
-
-// because quotes the reason that a person gave.
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	quoted := []byte(` and said: "`)
-	for _, r := range reason {
-		if glyph.Visible(r) && r != '"' {
-			quoted = utf8.AppendRune(quoted, r)
-		} else {
-			quoted = glyph.AppendEscape(quoted, r)
-		}
-	}
-	return string(append(quoted, '"'))
 }

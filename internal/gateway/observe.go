@@ -1,0 +1,31 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/receipt"
+)
+
+// observation is what the receipt of a call says that it would have come to, nil for a call that is not only observed.
+func (c *call) observation(d policy.Decision) *receipt.Observed {
+	if d.Observed == nil {
+		return nil
+	}
+	would := observed(*d.Observed)
+	reads := judged{decision: *d.Observed}.reads()
+	switch {
+	case d.Observed.Effect == policy.Deny || reads:
+	case c.undefined:
+		would = &receipt.Observed{Verdict: receipt.VerdictDeny, Code: codeUndefined}
+	case c.unusualFlow():
+		would = &receipt.Observed{Verdict: receipt.VerdictDeny, Code: codeFlow}
+	}
+	return would
+}
+
+// observed returns a verdict as receipts keep one that was not put into force.
+func observed(d policy.Decision) *receipt.Observed {
+	return &receipt.Observed{Verdict: receipt.Verdict(d.Effect.String()), Code: string(d.Reason), GatedBy: d.GatedBy}
+}

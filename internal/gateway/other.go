@@ -1,0 +1,126 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// other is a message of an agent that is no call of a tool.
+type other struct {
+	*Gateway
+	caller  // whose message it is
+	server  *Server
+	message wire.Message
+	request *http.Request
+}
+
+// codeByPolicy is the code of the JSON-RPC error by which the gateway refuses what is well-formed and no call of a tool.
+const codeByPolicy = -32010
+
+// serve lets the message through, or refuses it.
+func (m *other) serve(w http.ResponseWriter) {
+	snap := m.server.Snapshot()
+	if snap == nil {
+		writeNotReady(w, m.message.ID)
+		return
+	}
+	if m.message.Passes() {
+		m.relay(w)
+		return
+	}
+	d := snap.Policy.Other(m.principal, m.server.Freshness(m.Clock.Now(), m.MaxStaleness))
+	if d.Effect != policy.Allow {
+		m.refuse(w, snap, d)
+		return
+	}
+	if d.Observed != nil && d.Observed.Effect != policy.Allow {
+		r := m.receipt(snap, d)
+		r.Observed = observed(*d.Observed)
+		if _, err := m.Receipts.Append(r, receipt.Batched); err != nil {
+			m.refuseUnrecorded(w)
+			return
+		}
+	}
+	m.relay(w)
+}
+
+// receipt returns the record of a verdict on the message.
+func (m *other) receipt(snap *snapshot.Snapshot, d policy.Decision) receipt.Receipt {
+	return receipt.Receipt{
+		Kind: receipt.KindDecision, CallID: m.NewID(), Namespace: m.server.Key.Namespace, Server: m.server.Key.Name,
+		ServerUID: string(snap.Server.UID), EndpointDigest: snap.EndpointDigest, Method: m.message.Method,
+		Verdict: receipt.Verdict(d.Effect.String()), Code: string(d.Reason), Reason: d.Why, GatedBy: d.GatedBy, Rule: ruleOf(d),
+		Requester: m.requester.Username, ActsFor: m.requester.ActsFor, Groups: m.principal.Groups, PolicyRevision: d.Revision,
+	}
+}
+
+// refuse answers with an error of JSON-RPC: a client that does not call a tool reads no result of one.
+func (m *other) refuse(w http.ResponseWriter, snap *snapshot.Snapshot, d policy.Decision) {
+	text := "the gateway may not act on what it knew, since it has lost touch with the Kubernetes API. Send the message again later."
+	switch d.Reason {
+	case policy.ReasonPolicyStale:
+	case policy.ReasonServerStopped:
+		text = "the server is stopped" + by(d) + ", so this message was not passed on. Ask the people you work for how to go on, or send it again later."
+	case policy.ReasonCallerNotAllowed:
+		text = "you are not among those who may use this server" + by(d) + ", so this message was not passed on. Ask the people you work for."
+	default:
+		text = "the server may be asked for nothing but its tools" + by(d) + ", so this message was not passed on. Do not send it again."
+	}
+	r := m.receipt(snap, d)
+	r.Verdict, r.Reason = receipt.VerdictDeny, text
+	if _, err := m.Receipts.Append(r, receipt.Batched); err != nil {
+		m.refuseUnrecorded(w)
+		return
+	}
+	m.answer(w, string(d.Reason), d.GatedBy, text)
+}
+
+func (m *other) refuseUnrecorded(w http.ResponseWriter) {
+	m.answer(w, codeUnrecorded, "", unrecorded)
+}
+
+// answer refuses the message. What has no id gets no answer in MCP, so it is an error of HTTP.
+func (m *other) answer(w http.ResponseWriter, code, rule, text string) {
+	data := append([]byte(`{"code":`), strictjson.AppendString(nil, code)...)
+	if rule != "" {
+		data = strictjson.AppendString(append(data, `,"rule":`...), rule)
+	}
+	refusal := wire.Refusal{Status: http.StatusOK, Code: codeByPolicy, Message: speaker + text, Data: append(data, '}')}
+	if m.message.ID == nil {
+		refusal.Status = http.StatusForbidden
+	}
+	m.refuseMessage(w, m.server, code, refusal.For(m.message.ID))
+}
+
+// relay passes the message, and filters the answer when it is a list of tools.
+func (m *other) relay(w http.ResponseWriter) {
+	server, message := m.server, m.message
+	out := outbound{request: m.request, caller: m.owner(), body: message.Raw, headers: allHeaders}
+	ctx := m.request.Context()
+	if message.Method == string(mcp.MethodSubscriptionsListen) { // the stream of revisions without GET
+		var cancel context.CancelFunc
+		ctx, cancel = m.untilStopping(ctx)
+		defer cancel()
+	}
+	resp, _, err := server.send(ctx, out)
+	if err != nil {
+		writeUpstreamError(w, message.ID, err)
+		return
+	}
+	answer := relay{id: message.ID}
+	if known, _ := wire.Lookup(message.Method); known.Governed {
+		answer.transform = m.listFilter(server, m.caller, message.ID)
+	}
+	answer.run(w, resp)
+}

@@ -1,0 +1,156 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// receipt returns the record of the verdict, or of the outcome, of the call.
+func (c *call) receipt(j judged, kind receipt.Kind) receipt.Receipt {
+	d := j.decision
+	r := receipt.Receipt{
+		Kind: kind, CallID: c.id, Namespace: c.server.Key.Namespace, Server: c.server.Key.Name,
+		Tool: c.message.Call.Name, Tier: string(d.Tier), Verdict: receipt.Verdict(d.Effect.String()),
+		Code: string(d.Reason), Reason: d.Why, GatedBy: d.GatedBy, Requester: c.requester.Username, ActsFor: c.requester.ActsFor,
+		ArgumentsSize: int64(len(c.message.Call.Arguments)), PolicyRevision: d.Revision,
+		Rule: ruleOf(d), Controls: d.Controls, Uncertain: uncertainty(d), Groups: c.principal.Groups, Observed: c.observation(d),
+	}
+	if j.snap != nil {
+		r.ServerUID, r.EndpointDigest, r.ToolDigest = string(j.snap.Server.UID), j.snap.EndpointDigest, toolDigest(j.snap, d)
+	}
+	return r
+}
+
+// refuse answers the call in place of the server, and records it. request may be nil.
+func (c *call) refuse(j judged, request *v1alpha1.ApprovalRequest, n notice) {
+	r := c.receipt(j, receipt.KindDecision)
+	r.Verdict, r.Code, r.Reason, r.Steps = receipt.VerdictDeny, n.code, n.text, c.steps(j)
+	if n.recorded != "" {
+		r.Code = n.recorded
+	}
+	if request != nil {
+		n.request, n.namespace, n.expiry = request.Name, request.Namespace, request.ExpiresAt().UTC().Format(time.RFC3339)
+		r.Request, r.RequestUID, r.ActionHash = request.Name, string(request.UID), request.Spec.ActionHash
+		r.BlastRadius = string(request.Spec.BlastRadius.Scope)
+		if n.code == codePending {
+			r.Verdict = receipt.VerdictRequireApproval
+		}
+	}
+	if n.recorded == "" {
+		n.tier, n.rule = string(j.decision.Tier), j.decision.GatedBy
+	}
+	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+		c.refuseUnrecorded(j)
+		return
+	}
+	effect := policy.Deny
+	if r.Verdict == receipt.VerdictRequireApproval {
+		effect = policy.RequireApproval
+	}
+	c.Metrics.decided(c.server.Key, effect, r.Code)
+	c.reply.notice(n)
+}
+
+// steps are how the verdict is come to.
+func (c *call) steps(j judged) []receipt.Step {
+	if j.snap == nil {
+		return nil
+	}
+	var steps []receipt.Step
+	for _, step := range j.snap.Policy.Explain(c.question()) {
+		steps = append(steps, receipt.Step(step))
+	}
+	return steps
+}
+
+// ruleOf returns what decided if that is a rule of a policy.
+func ruleOf(d policy.Decision) string {
+	if strings.Contains(d.GatedBy, " rule ") {
+		return d.GatedBy
+	}
+	return ""
+}
+
+// deny refuses a call that the policy denies, and ends what was asked about it; known is a request that the call waits
+// for, or nil.
+func (c *call) deny(j judged, known *v1alpha1.ApprovalRequest) {
+	ended := c.withdraw(c.request.Context(), j, known)
+	switch {
+	case len(ended) > 0:
+		n := denial(j.decision)
+		n.text += fmt.Sprintf(" Request %s, which asked a person about this call, counts no more, since the policy has changed.", ended[0].Name)
+		c.refuse(j, ended[0], n)
+	case c.hidden(j):
+		n := absent()
+		n.recorded = string(j.decision.Reason)
+		c.refuse(j, known, n)
+	default:
+		c.refuse(j, known, denial(j.decision))
+	}
+}
+
+// hidden tells whether the caller is not to learn that there is such a tool: no call of it can ever run, and the rule
+// that says so has nothing to say to the caller. What holds for a whole server is said, for tools that are not there too.
+func (c *call) hidden(j judged) bool {
+	switch j.decision.Reason {
+	case policy.ReasonRuleDenied, policy.ReasonRuleUncertain, policy.ReasonTooManyVerbs, policy.ReasonDefinitionNotAccepted:
+	default:
+		return false
+	}
+	_, loosest := j.snap.Policy.Range(c.message.Call.Name, c.principal)
+	return loosest == policy.Deny && j.decision.Message == ""
+}
+
+// refuseMalformed refuses a call by a protocol error, and records that.
+func (c *call) refuseMalformed(j judged, code string, refusal *wire.Refusal) {
+	c.Metrics.refused(c.server.Key, codeMalformed)
+	r := c.receipt(j, receipt.KindDecision)
+	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, code, refusal.Message
+	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+		c.refuseUnrecorded(j)
+		return
+	}
+	c.reply.refuse(refusal)
+}
+
+// refuseFlow refuses a call that would not end with its answer. A client that asked for a task reads no result of a
+// call: it gets an error.
+func (c *call) refuseFlow(j judged) {
+	n := notice{code: codeFlow,
+		text: "tasks and calls in several rounds are not governed yet, so they are refused on every call but those of a Read tool that need nobody's approval. Call the tool in one round, without task, inputResponses and requestState."}
+	if !c.message.Call.Task {
+		c.refuse(j, nil, n)
+		return
+	}
+	c.refuseMalformed(j, n.code, &wire.Refusal{Status: http.StatusOK, Code: mcp.INVALID_REQUEST, Message: speaker + n.text})
+}
+
+// refuseNotReady refuses a call that there is nothing to judge by.
+func (c *call) refuseNotReady() {
+	r := c.receipt(judged{}, receipt.KindDecision)
+	r.Verdict, r.Code = receipt.VerdictDeny, "NotReady"
+	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+		c.refuseUnrecorded(judged{})
+		return
+	}
+	c.Metrics.decided(c.server.Key, policy.Deny, r.Code)
+	writeNotReady(c.reply.w, c.message.ID)
+}
+
+// refuseUnrecorded answers when not even the refusal can be recorded.
+func (c *call) refuseUnrecorded(j judged) {
+	c.Metrics.decided(c.server.Key, policy.Deny, codeUnrecorded)
+	c.reply.notice(notice{code: codeUnrecorded, tier: string(j.decision.Tier), retryAfter: 30, text: unrecorded})
+}
