@@ -37,11 +37,16 @@ const (
 	maxCursor = 8 << 10
 	// maxInfo is how much is kept of what a server says of itself, in bytes.
 	maxInfo = 256
+	// maxInstructions is how much is kept of a server's instructions, in bytes.
+	maxInstructions = 64 << 10
 )
 
 // Info is what a server said of itself.
 type Info struct {
 	Name, Version, ProtocolVersion string
+	// Instructions are what it tells models, as it wrote them, cut at 64 KiB; InstructionsDigest is of the whole, and
+	// empty without any.
+	Instructions, InstructionsDigest string
 }
 
 // Result is one whole list of a server's tools.

@@ -27,6 +27,7 @@ func namesOf(r Result) []string {
 
 func TestARealServerIsListedInWhicheverRevisionItSpeaks(t *testing.T) {
 	t.Parallel()
+	const says = "List first.\nThen send \u202e."
 	for name, tc := range map[string]struct {
 		options []server.StreamableHTTPOption
 		break26 bool
@@ -38,7 +39,7 @@ func TestARealServerIsListedInWhicheverRevisionItSpeaks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			handler := http.Handler(server.NewStreamableHTTPServer(withTools(billing(), "send_invoice", "get_invoice"), tc.options...))
+			handler := http.Handler(server.NewStreamableHTTPServer(withTools(billing(server.WithInstructions(says)), "send_invoice", "get_invoice"), tc.options...))
 			if tc.break26 {
 				handler = before2026(handler)
 			}
@@ -49,13 +50,31 @@ func TestARealServerIsListedInWhicheverRevisionItSpeaks(t *testing.T) {
 			if diff := cmp.Diff([]string{"get_invoice", "send_invoice"}, namesOf(got)); diff != "" {
 				t.Errorf("tools (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(Info{"billing", "1.2.3", tc.want}, got.Server); diff != "" {
+			if diff := cmp.Diff(Info{"billing", "1.2.3", tc.want, says, tool.DigestOf(says)}, got.Server); diff != "" {
 				t.Errorf("server (-want +got):\n%s", diff)
 			}
 			if !got.Announces || got.Gaps != nil {
 				t.Errorf("got announces %t and gaps %q", got.Announces, got.Gaps)
 			}
 		})
+	}
+}
+
+func TestLongInstructionsAreCutAndTheirDigestIsOfAll(t *testing.T) {
+	t.Parallel()
+	for _, says := range []string{"", strings.Repeat("é", maxInstructions/2), "x" + strings.Repeat("é", maxInstructions)} {
+		got, err := Tools(t.Context(), targetOf(t, serveMCP(t, withTools(billing(server.WithInstructions(says)), "get_invoice"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if says != "" {
+			want = tool.DigestOf(says)
+		}
+		text := got.Server.Instructions
+		if got.Server.InstructionsDigest != want || !strings.HasPrefix(says, text) || len(text) < min(len(says), maxInstructions-1) || len(text) > maxInstructions {
+			t.Errorf("of %d bytes %d are left, digest %s", len(says), len(text), got.Server.InstructionsDigest)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
 // probeTimeout bounds the question whether a server speaks a revision without sessions; servers that ignore unknown
@@ -125,11 +126,15 @@ func sameID(a, b mcp.RequestId) bool {
 
 // info returns what the server said of itself, cut to what a status may hold.
 func (s *session) info() Info {
-	return Info{
+	said := Info{
 		Name:            clip(s.hello.ServerInfo.Name, maxInfo),
 		Version:         clip(s.hello.ServerInfo.Version, maxInfo),
 		ProtocolVersion: clip(s.hello.ProtocolVersion, maxInfo),
 	}
+	if whole := s.hello.Instructions; whole != "" {
+		said.Instructions, said.InstructionsDigest = glyph.Cut(whole, maxInstructions), tool.DigestOf(whole)
+	}
+	return said
 }
 
 // announces tells whether the server says that it tells of changes to its list of tools.

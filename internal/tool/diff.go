@@ -229,7 +229,7 @@ func describe(v strictjson.Value) string {
 	case strictjson.String:
 		return quoted(v.Text())
 	case strictjson.Object:
-		if kind := v.Get("type"); kind.Kind() == strictjson.String {
+		if kind := v.Get("type"); kind.Kind() == strictjson.String && kind.Text() != "" {
 			return glyph.Clip(escaped(kind.Text()), maxShown)
 		}
 		return "object"
