@@ -1,0 +1,72 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package expr
+
+import (
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/ext"
+)
+
+// Bounds of an expression and of one evaluation; the package comment says them to authors.
+const (
+	maxSource = 2048
+	maxLevels = 50
+	maxNodes  = 10_000
+	maxRegex  = 1000
+	// maxCost is in units of CEL's cost model, about one for a step or for ten bytes of text: well under a second.
+	maxCost = 1_000_000
+	// maxValue is how many parts a value may have; an element, or ten bytes of text, is one.
+	maxValue = 100_000
+	// maxVisited is how many nodes of one value are counted before it is said to be too large.
+	maxVisited = 50_000
+	// maxDepth of a value: what arguments may have, and what an expression may put around them.
+	maxDepth = 64 + maxLevels
+	// maxSteps is how much work one function may have before it starts, where its cost is not in proportion to what it
+	// is given.
+	maxSteps = 5_000_000
+)
+
+// language is the one environment that all expressions are compiled in.
+var language = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewCustomEnv(
+		cel.StdLib(),
+		cel.OptionalTypes(cel.OptionalTypesVersion(4)),
+		ext.Strings(ext.StringsVersion(5)),
+		ext.Lists(ext.ListsVersion(5), ext.ListsMaxRangeSize(maxVisited)),
+		ext.Sets(ext.SetsVersion(0)),
+		ext.Math(ext.MathVersion(3)),
+		ext.Regex(ext.RegexVersion(0)),
+		cel.CrossTypeNumericComparisons(true),
+		cel.DefaultUTCTimeZone(true),
+		cel.ParserRecursionLimit(maxLevels),
+		cel.ParserExpressionSizeLimit(maxSource),
+		cel.ExpressionNodeLimit(maxNodes),
+		cel.RegexProgramSizeLimit(maxRegex),
+		cel.CostSizingStrategy(cost.AggregateSizingStrategy(
+			types.SizeCalculatorMaxDepth(maxDepth), types.SizeCalculatorMaxTraversal(maxVisited))),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
+		guarded,
+		typed,
+		cel.Variable("args", cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable("tool", toolKind.celType()),
+		cel.Variable("principal", principalKind.celType()),
+		cel.Variable("server", serverKind.celType()),
+	)
+})
+
+// programOptions put bounds on every evaluation. Values are measured before anything is done with them, so that no
+// step of an evaluation works on one that is too large.
+func programOptions() []cel.ProgramOption {
+	calculator := types.NewSizeCalculator(types.SizeCalculatorMaxDepth(maxDepth), types.SizeCalculatorMaxTraversal(maxVisited))
+	return []cel.ProgramOption{
+		cel.EvalOptions(cel.OptOptimize),
+		cel.CostLimit(maxCost),
+		cel.MemoryTracking(types.MemoryTrackerSizeCalculator(calculator)),
+		cel.MemoryLimit(maxValue),
+	}
+}
