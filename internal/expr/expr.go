@@ -27,9 +27,9 @@
 // has(args.x) && args.x > 1 is false without x. The text of an error never holds a value of the call.
 //
 // An expression has at most 2,048 characters, 50 levels and 10,000 nodes after its macros are expanded; a regular
-// expression compiles to at most 1,000 instructions. One evaluation costs at most 1,000,000 steps of CEL's cost model
-// and handles no value of more than 100,000 parts (an element, or ten bytes of text, is one) or 50,000 nodes; beyond
-// that it is an error, not a slow answer.
+// expression compiles to at most 1,000 instructions. One evaluation costs at most 200,000 steps of CEL's cost model
+// and handles no value of more than 10,000 elements or a megabyte of text; beyond that it is an error, not a slow
+// answer.
 package expr
 
 import (

@@ -17,7 +17,8 @@ import (
 var (
 	errTooMuch = errors.New("the expression would work too long on these arguments")
 	errTooDear = fmt.Errorf("the expression costs more than %d steps on these arguments", maxCost)
-	errTooBig  = fmt.Errorf("the expression handles a value of more than %d parts", maxValue)
+	errPattern = fmt.Errorf("a regular expression is not valid, or has more than %d instructions", maxRegex)
+	errTooBig  = fmt.Errorf("the expression handles a value of more than %d elements, or %d bytes of text", maxVisited, 10*maxValue)
 )
 
 // phrases say in our words what the evaluator reports. Its texts may quote values of the call, so none of them is passed
@@ -48,7 +49,7 @@ func (p *Program) fault(err error) error {
 	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.MemoryLimitExceeded:
 		return errTooBig
 	}
-	for _, own := range []error{errMalformed, errNoObject, errTooMuch} {
+	for _, own := range []error{errMalformed, errNoObject, errTooMuch, errPattern} {
 		if errors.Is(err, own) {
 			return own
 		}
@@ -139,6 +140,7 @@ func pathOf(e ast.Expr) string {
 		case call.FunctionName() == operators.Index:
 			return of + "[…]"
 		}
+	default:
 	}
 	return ""
 }

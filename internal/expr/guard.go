@@ -4,16 +4,20 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/functions"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
 )
 
 // guards estimate the work of the functions whose work or result can be far larger than what they are given. The cost of
@@ -59,10 +63,7 @@ func formatted(a []ref.Val) int {
 	}
 	total := 0
 	for it := list.Iterator(); it.HasNext() == types.True && total <= maxSteps; {
-		parts := types.NewSizeCalculator(
-			types.SizeCalculatorMaxDepth(maxDepth), types.SizeCalculatorMaxTraversal(maxVisited),
-			types.SizeCalculatorStringUnitLength(1)).AggregateSize(it.Next())
-		total += int(parts) + digits
+		total += 10*int(weight(it.Next())) + digits
 	}
 	return total
 }
@@ -151,4 +152,59 @@ func (c guardedCall) binding() cel.OverloadOpt {
 		}
 		return c.function(args...)
 	})
+}
+
+// guardMatches replaces the function matches, whose work is the length of the text times the size of the pattern.
+// A constant pattern is compiled once.
+func guardMatches(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	call, isCall := i.(interpreter.InterpretableCall)
+	if !isCall || call.Function() != overloads.Matches || len(call.Args()) != 2 {
+		return i, nil
+	}
+	var constant *pattern
+	if c, isConstant := call.Args()[1].(interpreter.InterpretableConst); isConstant {
+		var err error
+		if constant, err = compilePattern(c.Value()); err != nil {
+			return nil, err
+		}
+	}
+	// Another name than matches: what bears that one is replaced again by the evaluator, without a guard.
+	return interpreter.NewCall(call.ID(), "guarded matches", call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
+		text, isText := args[0].(types.String)
+		if !isText {
+			return types.NewErr("no such overload")
+		}
+		p, err := constant, error(nil)
+		if p == nil {
+			if p, err = compilePattern(args[1]); err != nil {
+				return types.WrapErr(err)
+			}
+		}
+		if len(text)*p.size > maxRegexSteps {
+			return types.WrapErr(errTooMuch)
+		}
+		return types.Bool(p.MatchString(string(text)))
+	}), nil
+}
+
+// pattern is a regular expression and how many instructions it has.
+type pattern struct {
+	*regexp.Regexp
+	size int
+}
+
+func compilePattern(v ref.Val) (*pattern, error) {
+	source, isText := v.(types.String)
+	if !isText {
+		return nil, errors.New("no such overload")
+	}
+	size, err := types.RegexProgramSize(string(source))
+	if err != nil || size > maxRegex {
+		return nil, errPattern
+	}
+	compiled, err := regexp.Compile(string(source))
+	if err != nil {
+		return nil, errPattern
+	}
+	return &pattern{compiled, size}, nil
 }
