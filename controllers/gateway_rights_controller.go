@@ -46,6 +46,7 @@ type GatewayRightsReconciler struct {
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=toolpolicies;approvalrequests,verbs=get;list;watch
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=approvalrequests,verbs=create
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=approvalrequests/status,verbs=update;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create;patch;delete
 // +kubebuilder:rbac:groups=rbac.authorization.k8s.io,resources=roles;rolebindings,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get

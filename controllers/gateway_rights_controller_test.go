@@ -42,6 +42,7 @@ func TestAGatewayGetsWhatItNeedsAndNoMore(t *testing.T) {
 		{APIGroups: ours, Resources: []string{"toolpolicies", "approvalrequests"}, Verbs: read},
 		{APIGroups: ours, Resources: []string{"approvalrequests"}, Verbs: []string{"create"}},
 		{APIGroups: ours, Resources: []string{"approvalrequests/status"}, Verbs: []string{"update", "patch"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"authority", "token"}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"services"}, ResourceNames: []string{"cranes-mcp"}, Verbs: []string{"get"}},
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -115,7 +116,7 @@ func (g grant) wantedMeta() metav1.ObjectMeta {
 	owner.BlockOwnerDeletion = nil // a server never waits for its Role to go
 	return metav1.ObjectMeta{
 		Namespace: g.server.Namespace, OwnerReferences: []metav1.OwnerReference{*owner},
-		Labels: map[string]string{v1alpha1.ServerLabel: g.server.Name, "app.kubernetes.io/managed-by": "tidewaiter"},
+		Labels: map[string]string{v1alpha1.ServerLabel: g.server.Name, ManagedByLabel: ManagedBy},
 	}
 }
 
@@ -135,6 +136,8 @@ func (g grant) rules() []rbacv1.PolicyRule {
 		{APIGroups: ours, Resources: []string{"toolpolicies", "approvalrequests"}, Verbs: read},
 		{APIGroups: ours, Resources: []string{"approvalrequests"}, Verbs: []string{"create"}},
 		{APIGroups: ours, Resources: []string{"approvalrequests/status"}, Verbs: []string{"update", "patch"}},
+		// What a gateway says of itself: the names of its Leases are known to nobody before.
+		{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: []string{"create", "patch", "delete"}},
 	}
 	core := []string{corev1.GroupName}
 	if len(g.secrets) > 0 { // without a name a rule gives all

@@ -76,6 +76,7 @@ type GovernedServerReconciler struct {
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers/status;approvalrequests/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // SetupWithManager has the servers watched, and what their status depends on.
@@ -97,7 +98,8 @@ func (r *GovernedServerReconciler) SetupWithManager(ctx context.Context, mgr ctr
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.GovernedServer{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.ToolPolicy{}, handler.EnqueueRequestsFromMapFunc(targetsOf)).
+		Watches(&v1alpha1.ToolPolicy{}, handler.EnqueueRequestsFromMapFunc(governedBy(mgr.GetClient(), r.OperatorNamespace))).
+		WatchesMetadata(namespaceMeta(), handler.EnqueueRequestsFromMapFunc(inNamespace(mgr.GetClient())), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1alpha1.ApprovalRequest{}, handler.EnqueueRequestsFromMapFunc(serverAsked), builder.WithPredicates(fateChanged())).
 		WatchesMetadata(secret, handler.EnqueueRequestsFromMapFunc(serverLabelled)).
 		WatchesRawSource(source.Channel(news, handler.TypedEnqueueRequestsFromMapFunc(
@@ -146,7 +148,9 @@ func quiet(err error) (ctrl.Result, error) {
 // facts are all that a server's status is made of; nothing is read after them.
 type facts struct {
 	endpointDigest string
-	policies       []*policy.Policy
+	// namespaceLabels are those of the server's namespace; none when they are not known.
+	namespaceLabels map[string]string
+	policies        []*policy.Policy
 	// operatorNamespace is where baselines count.
 	operatorNamespace string
 	seen              seen
@@ -170,11 +174,14 @@ func (r *GovernedServerReconciler) gather(ctx context.Context, server *v1alpha1.
 	}
 	f.seen = r.listings.keep(client.ObjectKeyFromObject(server), r.orderFor(server, version))
 
-	var policies v1alpha1.ToolPolicyList
-	if err := r.Client.List(ctx, &policies, client.InNamespace(server.Namespace)); err != nil {
-		return facts{}, fmt.Errorf("list policies: %w", err)
+	if f.namespaceLabels, err = labelsOf(ctx, r.Client, server.Namespace); err != nil {
+		return facts{}, err
 	}
-	f.policies, f.operatorNamespace = r.Library.Parse(policies.Items), r.OperatorNamespace
+	policies, err := policiesFor(ctx, r.Client, server.Namespace, r.OperatorNamespace)
+	if err != nil {
+		return facts{}, err
+	}
+	f.policies, f.operatorNamespace = r.Library.Parse(policies), r.OperatorNamespace
 	if err := r.gatherRequests(ctx, server, &f); err != nil {
 		return facts{}, err
 	}

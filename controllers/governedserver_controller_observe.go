@@ -30,6 +30,7 @@ const (
 // observe sets the whole status from the facts. It is pure: the same facts give the same status.
 func observe(server *v1alpha1.GovernedServer, f facts) {
 	status := &server.Status
+	status.NamespaceLabels = f.namespaceLabels
 	if status.EndpointDigest != f.endpointDigest {
 		// What came from another endpoint says nothing of this one. Denials stay with the records.
 		status.EndpointDigest = f.endpointDigest
@@ -176,7 +177,7 @@ func setConditions(server *v1alpha1.GovernedServer, f facts, gaps []string) {
 	case !awaited:
 		set(v1alpha1.ConditionClassified, metav1.ConditionTrue, v1alpha1.ReasonClassified, "Every tool has a tier")
 	}
-	if rejected := rejectedPolicies(server.Name, f.policies); len(rejected) > 0 {
+	if rejected := rejectedPolicies(server, f.policies); len(rejected) > 0 {
 		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, v1alpha1.ReasonPolicyRejected, "Not usable as written: ToolPolicy "+listNames(rejected))
 	} else {
 		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "Every ToolPolicy that targets the server can be used as written")
@@ -224,10 +225,10 @@ func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string,
 }
 
 // rejectedPolicies returns the names of the policies that target the server and are not valid, sorted.
-func rejectedPolicies(server string, policies []*policy.Policy) []string {
+func rejectedPolicies(server *v1alpha1.GovernedServer, policies []*policy.Policy) []string {
 	var names []string
 	for _, p := range policies {
-		if slices.Contains(p.Object().Spec.Targets, server) && len(p.Problems()) > 0 {
+		if p.Object().Namespace == server.Namespace && slices.Contains(p.Object().Spec.Targets, server.Name) && len(p.Problems()) > 0 {
 			names = append(names, p.Object().Name)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -45,7 +46,7 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 	}
 	scheme := runtime.NewScheme()
 	labelled, err := labels.NewRequirement(v1alpha1.ServerLabel, selection.Exists, nil)
-	if err := errors.Join(err, corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+	if err := errors.Join(err, corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
 		authorizationv1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("build the scheme: %w", err)
 	}
@@ -59,11 +60,13 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		WebhookServer:                 webhook.Server,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			// Of Secrets and Roles only metadata is cached, and of those alone that are labelled for a server.
+			// Of Secrets, ConfigMaps and Roles only metadata is cached, and of those and of Leases alone that are labelled for a server, or
+			// ours.
 			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Secret{}:      {Label: labels.NewSelector().Add(*labelled)},
-				&rbacv1.Role{}:        {Label: labels.NewSelector().Add(*labelled)},
-				&rbacv1.RoleBinding{}: {Label: labels.NewSelector().Add(*labelled)},
+				&coordinationv1.Lease{}: {Label: labels.NewSelector().Add(*labelled)},
+				&corev1.Secret{}:        {Label: labels.NewSelector().Add(*labelled)},
+				&rbacv1.Role{}:          {Label: labels.NewSelector().Add(*labelled)},
+				&rbacv1.RoleBinding{}:   {Label: labels.SelectorFromSet(labels.Set{controllers.ManagedByLabel: controllers.ManagedBy})},
 			},
 		},
 	})
@@ -83,11 +86,15 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
 	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient(), Library: library, OperatorNamespace: o.namespace}
 	rights := &controllers.GatewayRightsReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
+	readers := &controllers.BaselineReadersReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), OperatorNamespace: o.namespace}
+	enforcing := &controllers.EnforcingReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Library: library, OperatorNamespace: o.namespace}
 	if err := errors.Join(
 		servers.SetupWithManager(ctx, mgr),
 		requests.SetupWithManager(mgr),
 		policies.SetupWithManager(mgr),
 		rights.SetupWithManager(mgr),
+		readers.SetupWithManager(mgr),
+		enforcing.SetupWithManager(mgr),
 		webhook.setUp(mgr, o),
 		notifications(mgr, o, allow),
 		metrics.Registry.Register(&controllers.ApprovalRequestMetrics{Reader: mgr.GetClient(), Clock: clock.RealClock{}}),

@@ -32,6 +32,7 @@ func rightsOf(server *v1alpha1.GovernedServer) (*rbacv1.Role, *rbacv1.RoleBindin
 		fixture.Authority("billing", "serve"), fixture.Rule("governedservers", "get", "list", "watch"), read,
 		fixture.Rule("approvalrequests", "create"), fixture.Rule("approvalrequests/status", "update", "patch"),
 		core("secrets", "billing-mcp"), core("services", "billing-mcp"),
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "patch", "delete"}},
 	}}
 	return role, &rbacv1.RoleBinding{
 		ObjectMeta: of, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ofRole.Name},
@@ -68,6 +69,7 @@ func TestTheManagerWritesTheRightsOfGatewaysAndNoOthers(t *testing.T) {
 			"to read every Secret":              func(r *rbacv1.Role) { r.Rules[5].ResourceNames = nil },
 			"to list a Secret":                  func(r *rbacv1.Role) { r.Rules[5].Verbs = []string{"get", "list"} },
 			"to read namespaces":                func(r *rbacv1.Role) { r.Rules[6].Resources = []string{"namespaces"} },
+			"to read Leases":                    func(r *rbacv1.Role) { r.Rules[7].Verbs = []string{"get", "patch"} },
 			"of another group": func(r *rbacv1.Role) {
 				r.Rules[6] = rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}}
 			},

@@ -141,7 +141,6 @@ func TestTheManagersRoleIsEnoughAndNoMore(t *testing.T) {
 	may(yes, "create", "leases.coordination.k8s.io", "", fixture.SystemNamespace)
 	may(yes, "update", "leases.coordination.k8s.io", "tidewaiter-manager", fixture.SystemNamespace)
 
-	may(no, "create", "leases.coordination.k8s.io", "", namespace)
 	may(no, "update", "governedservers.tidewaiter.dev", "", namespace)
 	may(no, "delete", "governedservers.tidewaiter.dev", "", namespace)
 	may(no, "update", "secrets", "", namespace)
@@ -150,6 +149,7 @@ func TestTheManagersRoleIsEnoughAndNoMore(t *testing.T) {
 	// It may ask who holds a verb, and give on what a gateway needs; that it uses none of that itself is for admission.
 	may(yes, "create", "subjectaccessreviews.authorization.k8s.io", "", "")
 	may(no, "create", "localsubjectaccessreviews.authorization.k8s.io", "", namespace)
+	may(yes, "create", "leases.coordination.k8s.io", "", namespace)
 	may(yes, "serve", "governedservers/authority.tidewaiter.dev", "billing", namespace)
 	for _, verb := range []string{"approve", "approve-irreversible", "resolve", "govern", "promote", "tidewaiter-wildcard"} {
 		may(no, verb, "governedservers/authority.tidewaiter.dev", "billing", namespace)

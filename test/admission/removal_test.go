@@ -30,6 +30,7 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 	approvers := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "approve-billing"}}
 	must(t, admin(t).Create(ctx, approvers.DeepCopy()))
 	dry := client.DryRunAll
+	plane.Grant(t, c.namespace, c.editor.cfg, leases("create"))
 
 	attacks := map[string]func(context.Context) error{
 		statusPolicy: func(ctx context.Context) error {
@@ -44,6 +45,9 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 		requestsPolicy: func(ctx context.Context) error { return c.editor.Delete(ctx, request.DeepCopy(), dry) },
 		requestsStatusPolicy: func(ctx context.Context) error {
 			return c.editor.Status().Patch(ctx, request.DeepCopy(), merge(`{"status":`+cancel+`}`), dry)
+		},
+		leasesPolicy: func(ctx context.Context) error {
+			return c.editor.Create(ctx, leaseOf(c.namespace, "forged", "billing"), dry)
 		},
 		gatewayRightsPolicy: func(ctx context.Context) error { return c.manager.Delete(ctx, approvers.DeepCopy(), dry) },
 	}

@@ -47,6 +47,7 @@ const (
 	requestsPolicy       = "tidewaiter-requests"
 	requestsStatusPolicy = "tidewaiter-requests-status"
 	gatewayRightsPolicy  = "tidewaiter-gateway-rights"
+	leasesPolicy         = "tidewaiter-leases"
 )
 
 // actor is somebody with rights in one namespace.

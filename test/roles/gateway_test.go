@@ -67,6 +67,7 @@ func newQuay(t *testing.T) *quay {
 	q.server = &v1alpha1.GovernedServer{}
 	must(t, q.admin.Get(t.Context(), q.key("billing"), q.server))
 	q.operate(t)
+	letGatewaysRead(t)
 	return q
 }
 
@@ -84,13 +85,14 @@ func (q *quay) operate(t *testing.T) {
 	t.Helper()
 	labelled, err := labels.NewRequirement(v1alpha1.ServerLabel, selection.Exists, nil)
 	must(t, err)
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{controllers.ManagedByLabel: controllers.ManagedBy})}
 	only := cache.ByObject{Label: labels.NewSelector().Add(*labelled)}
 	skip := true
 	mgr, err := ctrl.NewManager(plane.Manager(t), ctrl.Options{
 		Scheme: scheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{q.namespace: {}},
-			ByObject:          map[client.Object]cache.ByObject{&corev1.Secret{}: only, &rbacv1.Role{}: only, &rbacv1.RoleBinding{}: only},
+			ByObject:          map[client.Object]cache.ByObject{&corev1.Secret{}: only, &rbacv1.Role{}: only, &rbacv1.RoleBinding{}: ours},
 		},
 	})
 	must(t, err)
@@ -224,6 +226,7 @@ func TestAGatewayWorksWithWhatItIsGiven(t *testing.T) {
 	live := plane.Client(t, cfg)
 	expected := holders()["ServiceAccount gateway-billing"]
 	expect(t, "the gateway", live, q.namespace, expected.may, expected.mayNot)
+	expect(t, "the gateway", live, fixture.SystemNamespace, readsBaselines, rights("create update patch delete toolpolicies", "get list watch approvalrequests", "get secrets"))
 
 	watched := q.watch(t, cfg, "billing")
 	must(t, watched.Get(t.Context(), q.key("billing"), &v1alpha1.GovernedServer{}))

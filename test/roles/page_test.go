@@ -25,7 +25,11 @@ const (
 )
 
 // holder is who gets rights on the pages: what they may do in the namespace of the server billing, and what not.
-type holder struct{ may, mayNot []right }
+type holder struct {
+	may, mayNot []right
+	// baselines: they may read the policies of the operator's namespace.
+	baselines bool
+}
 
 var (
 	reads = []string{"get list watch governedservers", "get list watch toolpolicies", "get list watch approvalrequests"}
@@ -36,11 +40,14 @@ var (
 		"update patch governedservers/status", "update patch toolpolicies/status", "update patch delete deletecollection approvalrequests",
 		"list watch create update secrets", "get secrets payroll-mcp", "create pods", "create update roles", "create rolebindings", "impersonate serviceaccounts",
 	}
-	writes    = []string{"create update patch delete governedservers", "create update patch delete toolpolicies"}
-	decides   = []string{"patch approvalrequests/status"}
-	asks      = []string{"create approvalrequests"}
-	readsAll  = rights(reads...)
-	noGateway = rights("serve governedservers/authority billing", "create approvalrequests", "get secrets billing-mcp")
+	writes   = []string{"create update patch delete governedservers", "create update patch delete toolpolicies"}
+	decides  = []string{"patch approvalrequests/status"}
+	asks     = []string{"create approvalrequests"}
+	readsAll = rights(reads...)
+	// readsBaselines is in the operator's namespace.
+	readsBaselines = rights("get list watch toolpolicies")
+	tellsWhatRuns  = []string{"create patch delete leases"}
+	noGateway      = rights("serve governedservers/authority billing", "create approvalrequests", "get secrets billing-mcp")
 )
 
 func holders() map[string]holder {
@@ -68,7 +75,8 @@ func holders() map[string]holder {
 			mayNot: append(list(nobody, decides, verbs("approve approve-irreversible resolve promote")), noGateway...),
 		},
 		"ServiceAccount gateway-billing": {
-			may: list(asks, decides, verbs("serve"), []string{
+			baselines: true,
+			may: list(asks, decides, tellsWhatRuns, verbs("serve"), []string{
 				"get list watch governedservers billing", "get list watch toolpolicies", "get list watch approvalrequests",
 				"update approvalrequests/status", "get secrets billing-mcp", "get services billing-mcp",
 			}),
@@ -77,7 +85,8 @@ func holders() map[string]holder {
 			}),
 		},
 		"ServiceAccount gateway-by-hand": {
-			may: list(reads, asks, decides, verbs("serve"), []string{
+			baselines: true,
+			may: list(reads, asks, decides, tellsWhatRuns, verbs("serve"), []string{
 				"update approvalrequests/status", "get secrets billing-mcp", "get services billing-mcp",
 			}),
 			mayNot: list(nobody, writes, verbs("approve approve-irreversible resolve govern promote"), []string{"list watch secrets billing-mcp"}),
@@ -141,10 +150,15 @@ func testSection(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	namespace := plane.Namespace(t)
 	admin := plane.Client(t, plane.Admin)
+	letGatewaysRead(t)
 	bound := map[string]bool{}
 	for _, object := range objects {
 		applied := object.DeepCopy()
-		applied.SetNamespace(namespace)
+		if applied.GetNamespace() == "" {
+			applied.SetNamespace(namespace)
+		} else {
+			movedTo(t, applied, namespace)
+		}
 		must(t, admin.Create(t.Context(), applied))
 		if object.GetKind() == "RoleBinding" {
 			bound[bindingOf(t, object).RoleRef.Name] = true
@@ -161,8 +175,27 @@ func testSection(t *testing.T, objects []*unstructured.Unstructured) {
 			t.Errorf("it is not written down what %s may do", name)
 			continue
 		}
-		expect(t, name, clientFor(t, namespace, name), namespace, expected.may, expected.mayNot)
+		as := clientFor(t, namespace, name)
+		expect(t, name, as, namespace, expected.may, expected.mayNot)
+		if expected.baselines {
+			expect(t, name+" of baselines", as, fixture.SystemNamespace, readsBaselines, nil)
+		} else {
+			expect(t, name+" of baselines", as, fixture.SystemNamespace, nil, readsBaselines)
+		}
 	}
+}
+
+// movedTo puts a namespace in place of shop, whose gateways the page binds in the operator's namespace.
+func movedTo(t *testing.T, object *unstructured.Unstructured, namespace string) {
+	t.Helper()
+	subjects, _, err := unstructured.NestedSlice(object.Object, "subjects")
+	must(t, err)
+	for _, subject := range subjects {
+		if of := subject.(map[string]any); of["namespace"] == "shop" {
+			of["namespace"] = namespace
+		}
+	}
+	must(t, unstructured.SetNestedSlice(object.Object, subjects, "subjects"))
 }
 
 // subjectsOf returns who is given something, as "Group NAME" or "ServiceAccount NAME".

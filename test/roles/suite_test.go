@@ -52,7 +52,7 @@ func rights(lines ...string) []right {
 // resources maps those of these tests to their groups.
 var resources = map[string]string{
 	"governedservers": "tidewaiter.dev", "toolpolicies": "tidewaiter.dev", "approvalrequests": "tidewaiter.dev",
-	"secrets": "core", "services": "core", "pods": "core", "serviceaccounts": "core",
+	"leases": "coordination.k8s.io", "secrets": "core", "services": "core", "pods": "core", "serviceaccounts": "core",
 	"roles": "rbac.authorization.k8s.io", "rolebindings": "rbac.authorization.k8s.io",
 }
 
