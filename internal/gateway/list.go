@@ -6,6 +6,7 @@ package gateway
 import (
 	"bytes"
 	"net/http"
+	"slices"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -23,6 +24,7 @@ const (
 	behaviourUnattended = "Unattended"
 	behaviourApproval   = "RequiresApproval"
 	behaviourDepends    = "Depends" // on the arguments
+	behaviourDenied     = "Denied"  // would be, if the server did not only observe
 )
 
 // listFilter returns what filters lists of tools in an answer: only tools that may be called stay, each with its tier
@@ -75,15 +77,35 @@ func notes(snap *snapshot.Snapshot, name string, principal expr.Principal) ([]wi
 		return nil, false
 	}
 	standing, _ := snap.Policy.Standing(name)
-	behaviour := behaviourDepends
-	switch {
-	case strictest != loosest:
-	case loosest == policy.RequireApproval:
-		behaviour = behaviourApproval
-	case standing.Tier == v1alpha1.TierRead:
-		behaviour = behaviourImmediate
-	default:
-		behaviour = behaviourUnattended
+	behaviour := behaviourOf(strictest, standing.Tier)
+	if strictest != loosest {
+		behaviour = behaviourDepends
 	}
-	return []wire.Note{{Key: wire.ReservedPrefix + "tier", Value: string(standing.Tier)}, {Key: wire.ReservedPrefix + "behaviour", Value: behaviour}}, true
+	// Without arguments, what depends on them cannot be told.
+	d := snap.Policy.Decide(policy.Call{Tool: name, Arguments: expr.UnknownArguments(), Principal: principal, Freshness: policy.Fresh})
+	if would := d.Observed; would != nil {
+		behaviour = behaviourOf(would.Effect, would.Tier)
+		if would.Uncertain != "" {
+			behaviour = behaviourDepends
+		}
+	}
+	noted := []wire.Note{{Key: wire.ReservedPrefix + "behaviour", Value: behaviour}}
+	if standing.Tier != "" { // where the server only observes, tools pass that nobody classified
+		noted = slices.Insert(noted, 0, wire.Note{Key: wire.ReservedPrefix + "tier", Value: string(standing.Tier)})
+	}
+	return noted, true
+}
+
+// behaviourOf says what becomes of calls that all have one verdict.
+func behaviourOf(effect policy.Effect, tier v1alpha1.Tier) string {
+	switch {
+	case effect == policy.RequireApproval:
+		return behaviourApproval
+	case effect != policy.Allow:
+		return behaviourDenied
+	case tier == v1alpha1.TierRead:
+		return behaviourImmediate
+	default:
+		return behaviourUnattended
+	}
 }

@@ -87,26 +87,27 @@ func ruleOf(d policy.Decision) string {
 // for, or nil.
 func (c *call) deny(j judged, known *v1alpha1.ApprovalRequest) {
 	ended := c.withdraw(c.request.Context(), j, known)
+	n := denial(j.decision)
 	switch {
 	case len(ended) > 0:
-		n := denial(j.decision)
-		n.text += fmt.Sprintf(" Request %s, which asked a person about this call, counts no more, since the policy has changed.", ended[0].Name)
-		c.refuse(j, ended[0], n)
+		known = ended[0]
+		n.text += fmt.Sprintf(" Request %s, which asked a person about this call, counts no more, since the policy has changed.", known.Name)
+	case j.decision.Reason == policy.ReasonToolUnknown:
+		if d := j.snap.Policy.Other(c.principal, policy.Fresh); d.Reason == policy.ReasonCallerNotAllowed {
+			j.decision = d // no tool of the server is theirs to call, so it does not matter whether there is this one
+			n = denial(d)
+		}
 	case c.hidden(j):
-		n := absent()
+		n = absent()
 		n.recorded = string(j.decision.Reason)
-		c.refuse(j, known, n)
-	default:
-		c.refuse(j, known, denial(j.decision))
 	}
+	c.refuse(j, known, n)
 }
 
-// hidden tells whether the caller is not to learn that there is such a tool: no call of it can ever run, and the rule
-// that says so has nothing to say to the caller. What holds for a whole server is said, for tools that are not there too.
+// hidden tells whether the caller is not to learn that there is such a tool: rules deny all its calls of it, and have
+// nothing to say to it. What holds for the whole server, or until people accept a definition, is no secret.
 func (c *call) hidden(j judged) bool {
-	switch j.decision.Reason {
-	case policy.ReasonRuleDenied, policy.ReasonRuleUncertain, policy.ReasonTooManyVerbs, policy.ReasonDefinitionNotAccepted:
-	default:
+	if r := j.decision.Reason; r != policy.ReasonRuleDenied && r != policy.ReasonRuleUncertain {
 		return false
 	}
 	_, loosest := j.snap.Policy.Range(c.message.Call.Name, c.principal)

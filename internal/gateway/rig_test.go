@@ -217,7 +217,7 @@ func (r *rig) edit(change func()) {
 		}
 		governed.Status.EndpointDigest = digest
 	}
-	in := &snapshot.Inputs{Server: governed, Policies: parse(r.policies)}
+	in := &snapshot.Inputs{Server: governed, Policies: parse(r.policies), OperatorNamespace: "tidewaiter-system"}
 	var all v1alpha1.ApprovalRequestList
 	if err := r.api.List(context.Background(), &all); err != nil {
 		r.t.Error(err)
