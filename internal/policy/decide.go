@@ -121,22 +121,20 @@ type Decision struct {
 	Revision string
 }
 
-// Decide returns the verdict on a call. It is total: every input has an answer, and what is not known is denied.
+// Decide returns the verdict on a call. It is total: every input has an answer, and what is not known is denied. Without
+// an expression to evaluate it allocates only where it joins the verbs of several rules, or remembers what it observes.
 func (s *Server) Decide(call Call) Decision {
-	c, found := s.tools[call.Tool]
-	if !found {
-		return Decision{Effect: Deny, Reason: ReasonToolUnknown, Revision: s.Revision}
+	e := evaluation{server: s, call: &call, c: s.stranger}
+	if c, found := s.tools[call.Tool]; found {
+		e.c = c
 	}
-	d := c.decision
-	if call.Freshness != Fresh && (call.Freshness != Unproven || d.Reason != ReasonReadTool) {
-		d.Effect, d.Reason, d.RequiredApprovals, d.Verbs = Deny, ReasonPolicyStale, 0, nil
-	}
-	return d
+	return e.decide()
 }
 
-// Attended returns the decision with a person put before a call that would have run at once; gatedBy says why.
+// Attended returns the decision with a person put before a call that would have run at once; gatedBy says why. In
+// Observe nobody is asked.
 func (s *Server) Attended(d Decision, gatedBy string) Decision {
-	if d.Effect == Allow {
+	if d.Effect == Allow && d.Observed == nil {
 		d.GatedBy = gatedBy
 		d.requireApproval(s.object.Spec.Approvals.Required)
 	}
@@ -158,17 +156,14 @@ func requiredFor(tier v1alpha1.Tier, required v1alpha1.RequiredApprovals) int32 
 	return max(required.Reversible, 1)
 }
 
-// decide makes the verdict that a tool's standing asks for. The ceiling stands in the last branch: an Irreversible
-// tool, and any tier that is no tier, gets there whatever its record or a promotion says.
-func decide(t Tool, s standing, required v1alpha1.RequiredApprovals, revision string) Decision {
-	d := Decision{Tool: t, Tier: s.tier, GatedBy: s.gatedBy, Why: s.reason, Revision: revision}
-	switch {
-	case s.tier == v1alpha1.TierRead:
+// byTier makes the verdict of a tier alone, without any promotion. A tool of any tier but Read waits for a person, and
+// one of a tier that is none too.
+func byTier(t Tool, s *standing, required v1alpha1.RequiredApprovals) Decision {
+	d := Decision{Tool: t, Tier: s.tier, GatedBy: s.gatedBy, Why: s.reason}
+	if s.tier == v1alpha1.TierRead {
 		d.Effect, d.Reason = Allow, ReasonReadTool
-	case s.tier == v1alpha1.TierReversible && s.promotedBy != "":
-		d.Effect, d.Reason, d.GatedBy = Allow, ReasonUnattended, s.promotedBy
-	default:
-		d.requireApproval(required)
+		return d
 	}
+	d.requireApproval(required)
 	return d
 }

@@ -152,8 +152,11 @@ func TestTheCeilingHoldsForAPromotionThatShouldNotBe(t *testing.T) {
 	for tier, want := range map[v1alpha1.Tier]Effect{
 		v1alpha1.TierReversible: Allow, v1alpha1.TierIrreversible: RequireApproval, "": RequireApproval, "Odd": RequireApproval,
 	} {
-		s := standing{tiering: tiering{tier: tier}, promotedBy: "ToolPolicy/p spec.autonomy[0]"}
-		if got := decide(Tool{Name: "wipe_ledger"}, s, v1alpha1.RequiredApprovals{}, ""); got.Effect != want {
+		s := compile(server(), nil, endpoint, Facts{})
+		c := s.tools["wipe_ledger"]
+		c.standing.tier, c.standing.promoted = tier, []*autonomy{{at: "ToolPolicy/p spec.autonomy[0]"}}
+		c.decision = byTier(c.tool, &c.standing, v1alpha1.RequiredApprovals{})
+		if got := s.Decide(Call{Tool: "wipe_ledger", Freshness: Fresh}); got.Effect != want {
 			t.Errorf("a promoted tool of tier %q: got %v, want %v", tier, got.Effect, want)
 		}
 	}

@@ -1,8 +1,8 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy says what may be done with a tool: it joins a server's tiers, the overrides and promotions of its
-// ToolPolicies and its track record into one verdict a call; it does no I/O and knows no clock.
+// Package policy says what may be done with a tool: it joins a server's tiers, the policies that cover it and its track
+// record into one verdict a call; it does no I/O and knows no clock.
 package policy
 
 import (
@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
-	"github.com/tidewaiter/tidewaiter/internal/glyph"
 )
 
 // Tool is what is known of one tool when a verdict is made.
@@ -42,21 +41,41 @@ type Facts struct {
 
 // Server is what is in force on one GovernedServer: compiled once, immutable, safe for concurrent use.
 type Server struct {
-	// Revision is SHA-256 over the sorted kind, UID and generation of the server and of every policy that targets
-	// it, and over the table of tiers.
+	// Revision is SHA-256 over the sorted kind, UID and generation of the server and of every policy that covers it,
+	// and over the table of tools: tiers, promotions, what is accepted.
 	Revision string
 	// EndpointDigest of the endpoint that the tools came from.
 	EndpointDigest string
 
-	object   *v1alpha1.GovernedServer
-	policies []*v1alpha1.ToolPolicy
-	tools    map[string]compiled
+	object *v1alpha1.GovernedServer
+	// policies are those that cover the server, baselines first, then by namespace and name.
+	policies  []*Policy
+	baselines int // how many of them are baselines
+	// gates are the policies with callers, as many as gated are baselines.
+	gates        []*Policy
+	gated        int
+	mode         mode
+	pinning      v1alpha1.Pinning
+	instructions acceptance
+	unattended   bool
+	tools        map[string]*compiled
+	stranger     *compiled // stands for a tool that is not known
 }
 
+// compiled is what Decide needs to know of a tool.
 type compiled struct {
-	tool     Tool
-	standing standing
+	tool        Tool
+	annotations *v1alpha1.ToolAnnotations
+	standing    standing
+	// decision is the verdict of the tier alone, without any promotion.
 	decision Decision
+	// rulings are the policies with rules that name the tool, as many as baselines are those of baselines.
+	rulings   []ruling
+	baselines int
+	// bounds are other tiers in which baselines see the tool: those that it would have without the teams' overrides.
+	bounds []v1alpha1.Tier
+	// gated: a baseline raised the tool or keeps it attended, so that its tier binds also in Observe.
+	gated bool
 }
 
 // Inputs are all that a verdict can rest on.
@@ -75,52 +94,118 @@ type Inputs struct {
 // Compile joins a server, the policies that cover it and what a gateway has seen. It keeps the objects and never changes
 // them.
 func Compile(in Inputs) *Server {
-	server, endpointDigest, facts := in.Server, in.EndpointDigest, in.Facts
-	s := &Server{EndpointDigest: endpointDigest, object: server, tools: map[string]compiled{}}
+	server := in.Server
+	s := &Server{EndpointDigest: in.EndpointDigest, object: server, tools: map[string]*compiled{}, pinning: pinningOf(server)}
 	for _, p := range in.Policies {
 		if p.covers(server, in.OperatorNamespace) {
-			s.policies = append(s.policies, p.object)
+			s.policies = append(s.policies, p)
 		}
 	}
-	tiers, autonomy := overrides(s.policies), promotions(s.policies)
-	if server.Status.EndpointDigest == endpointDigest && endpointDigest != "" {
-		for _, t := range known(server, facts) {
-			s.tools[t.Name] = compiled{tool: t, standing: stand(t, server, tiers, autonomy)}
+	slices.SortFunc(s.policies, byPlace)
+	for _, p := range s.policies {
+		if p.baseline {
+			s.baselines++
 		}
+		if len(p.callers) > 0 {
+			s.gates = append(s.gates, p)
+			if p.baseline {
+				s.gated++
+			}
+		}
+	}
+	s.mode = modeOf(server, s.policies[:s.baselines])
+	s.instructions = instructionsOf(server, s.pinning, s.policies)
+	if server.Status.EndpointDigest == in.EndpointDigest && in.EndpointDigest != "" {
+		s.addTools(in.Facts)
 	}
 	s.Revision = s.revision()
-	for name, c := range s.tools {
-		c.decision = decide(c.tool, c.standing, server.Spec.Approvals.Required, s.Revision)
-		s.tools[name] = c
+	for _, c := range s.tools {
+		c.decision = byTier(c.tool, &c.standing, server.Spec.Approvals.Required)
+		c.decision.Revision = s.Revision
 	}
+	s.stranger = &compiled{decision: Decision{Reason: ReasonToolUnknown, Revision: s.Revision}}
+	s.unattended = s.anyUnattended()
 	return s
 }
 
-// known lists the server's tools with their records and what the gateway has seen of them.
-func known(server *v1alpha1.GovernedServer, facts Facts) []Tool {
-	records := make(map[string]v1alpha1.ToolRecord, len(server.Status.Records))
-	for _, r := range server.Status.Records {
+// byPlace orders policies: baselines first, then by namespace and name.
+func byPlace(a, b *Policy) int {
+	if a.baseline != b.baseline {
+		if a.baseline {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.object.Namespace, b.object.Namespace), cmp.Compare(a.object.Name, b.object.Name),
+		cmp.Compare(a.object.UID, b.object.UID))
+}
+
+// addTools compiles the server's tools with their records and what the gateway has seen of them.
+func (s *Server) addTools(facts Facts) {
+	status := &s.object.Status
+	records := make(map[string]v1alpha1.ToolRecord, len(status.Records))
+	for _, r := range status.Records {
 		records[r.Tool] = r
 	}
-	tools := make([]Tool, 0, len(server.Status.Tools))
-	for _, t := range server.Status.Tools {
-		tools = append(tools, Tool{
-			Name: t.Name, Digest: t.Digest, EndpointDigest: server.Status.EndpointDigest,
+	accepted := make(map[string]*v1alpha1.AcceptedTool, len(status.Accepted))
+	for i := range status.Accepted {
+		accepted[status.Accepted[i].Tool] = &status.Accepted[i]
+	}
+	for _, t := range status.Tools {
+		c := &compiled{annotations: t.Annotations, tool: Tool{
+			Name: t.Name, Digest: t.Digest, EndpointDigest: status.EndpointDigest,
 			ClassifiedTier: t.ClassifiedTier, Source: t.Source, Reason: t.Reason, Record: records[t.Name],
 			Denied: facts.Denied[t.Name], Ambiguous: facts.Ambiguous[t.Name], Drifted: facts.Drifted[t.Name],
-		})
+		}}
+		a := acceptanceOf(c.tool, s.pinning, s.policies, accepted[t.Name])
+		c.standing = stand(c.tool, a, s.object, s.policies)
+		s.assign(c)
+		s.tools[t.Name] = c
 	}
-	return tools
+}
+
+// assign gives a tool the rules that name it, and what baselines make of it on their own.
+func (s *Server) assign(c *compiled) {
+	for _, p := range s.policies {
+		if r := p.rulingOn(c.tool.Name); len(r.rules) > 0 {
+			c.rulings = append(c.rulings, r)
+			if p.baseline {
+				c.baselines++
+			}
+		}
+	}
+	c.gated = slices.ContainsFunc(c.standing.attended, func(a *autonomy) bool { return a.baseline })
+	overrides := overridesOf(s.policies[:s.baselines], c.tool.Name)
+	for _, o := range overrides {
+		c.gated = c.gated || o.Tier.StricterThan(v1alpha1.TierRead) && judgeOverride(o.TierOverride, c.tool, c.standing.acceptance).inForce()
+	}
+	if !slices.ContainsFunc(c.rulings[:c.baselines], ruling.looksAtCalls) {
+		return
+	}
+	for _, minimum := range []v1alpha1.Tier{"", s.object.Spec.Classification.MinimumTier} {
+		tier := effectiveTier(c.tool, c.standing.acceptance, minimum, overrides).tier
+		if tier != c.standing.tier && !slices.Contains(c.bounds, tier) {
+			c.bounds = append(c.bounds, tier)
+		}
+	}
 }
 
 // revision hashes what took part; it changes whenever a verdict could.
 func (s *Server) revision() string {
-	lines := []string{fmt.Sprintf("GovernedServer %s %d", s.object.UID, s.object.Generation)}
+	lines := []string{
+		fmt.Sprintf("GovernedServer %s %d", s.object.UID, s.object.Generation),
+		fmt.Sprintf("instructions %t", s.instructions.accepted),
+	}
 	for _, p := range s.policies {
-		lines = append(lines, fmt.Sprintf("ToolPolicy %s %d", p.UID, p.Generation))
+		lines = append(lines, fmt.Sprintf("ToolPolicy %s %d", p.object.UID, p.object.Generation))
 	}
 	for name, c := range s.tools {
-		lines = append(lines, fmt.Sprintf("tool %q %s %s %s", name, c.tool.Digest, c.standing.tier, c.standing.gatedBy))
+		st := &c.standing
+		line := fmt.Sprintf("tool %q %s %s %s %t %q %q", name, c.tool.Digest, st.tier, st.gatedBy, st.accepted, c.bounds, hints(c.annotations))
+		for _, a := range st.promoted {
+			line += fmt.Sprintf(" %q", a.at)
+		}
+		lines = append(lines, line)
 	}
 	slices.Sort(lines)
 	h := sha256.New()
@@ -128,6 +213,25 @@ func (s *Server) revision() string {
 		fmt.Fprintln(h, line)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// hints spells annotations in one letter each.
+func hints(a *v1alpha1.ToolAnnotations) string {
+	if a == nil {
+		return ""
+	}
+	var spelt []byte
+	for _, hint := range []*bool{a.ReadOnlyHint, a.DestructiveHint, a.IdempotentHint, a.OpenWorldHint} {
+		switch {
+		case hint == nil:
+			spelt = append(spelt, '-')
+		case *hint:
+			spelt = append(spelt, 't')
+		default:
+			spelt = append(spelt, 'f')
+		}
+	}
+	return string(spelt)
 }
 
 // Standing is what people are told about a tool.
@@ -148,74 +252,15 @@ func (s *Server) Standing(tool string) (Standing, bool) {
 	if !found {
 		return Standing{}, false
 	}
-	autonomy := c.standing.merit
-	if c.standing.promotedBy != "" {
+	st := &c.standing
+	autonomy := st.merit
+	if len(st.promoted) > 0 {
 		autonomy = v1alpha1.AutonomyUnattended
 	}
-	return Standing{Tier: c.standing.tier, Source: c.standing.source, Reason: c.standing.reason, Autonomy: autonomy, Accepted: true, AcceptedDigest: c.tool.Digest}, true
-}
-
-// AnyUnattended tells whether some tool runs without a person; then the watch must prove that it is alive.
-func (s *Server) AnyUnattended() bool {
-	for _, c := range s.tools {
-		if c.standing.promotedBy != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// NotInForce returns a line for every entry of a policy that has no effect on this server, in the order of the
-// entries. Entries with globs are said once, for the first tool by name that they fail to lower.
-func (s *Server) NotInForce(p *v1alpha1.ToolPolicy) []v1alpha1.NotInForce {
-	var lines []v1alpha1.NotInForce
-	say := func(field, tool string, why refusal) {
-		lines = append(lines, v1alpha1.NotInForce{Server: s.object.Name, Field: field, Tool: tool, Reason: why.reason, Message: glyph.Clip(why.message, 512)})
-	}
-	for i, o := range p.Spec.Tiers {
-		if why := s.overrideRefusal(o); !why.inForce() {
-			say(fmt.Sprintf("spec.tiers[%d]", i), glyph.Clip(cmp.Or(o.Tool, fmt.Sprint(o.Tools)), 256), why)
-		}
-	}
-	for i, a := range p.Spec.Autonomy {
-		if a.Mode != v1alpha1.ModeUnattended {
-			continue
-		}
-		c, found := s.tools[a.Tool]
-		why := s.unknown(a.Tool)
-		if found {
-			why = judgePromotion(a, c.tool, c.standing, s.object.Spec.Autonomy.CleanApprovals)
-		}
-		if !why.inForce() {
-			say(fmt.Sprintf("spec.autonomy[%d]", i), a.Tool, why)
-		}
-	}
-	return lines
-}
-
-func (s *Server) unknown(tool string) refusal {
-	return refusal{v1alpha1.NotInForceToolUnknown, fmt.Sprintf("%s lists no tool that matches %s", s.object.Name, tool)}
-}
-
-// overrideRefusal says why an override changes nothing on this server, if so.
-func (s *Server) overrideRefusal(o v1alpha1.TierOverride) refusal {
-	result := s.unknown(cmp.Or(o.Tool, fmt.Sprint(o.Tools)))
-	compiled := compileOverride(o)
-	for _, name := range s.names() {
-		c := s.tools[name]
-		if !compiled.names(name) {
-			continue
-		}
-		why := judgeOverride(o, c.tool)
-		if why.inForce() && c.standing.tier.StricterThan(o.Tier) {
-			why = refusal{v1alpha1.NotInForceStricter, fmt.Sprintf("%s is %s by %s", name, c.standing.tier, c.standing.gatedBy)}
-		}
-		if !why.inForce() {
-			return why
-		}
-		result = refusal{}
-	}
-	return result
+	return Standing{
+		Tier: st.tier, Source: st.source, Reason: st.reason, Autonomy: autonomy,
+		Accepted: st.accepted, AcceptedDigest: st.digest,
+	}, true
 }
 
 // names returns the tools' names, sorted.

@@ -10,14 +10,15 @@ import (
 )
 
 // merit returns where a tool stands by its record alone, promotions aside. An empty record is not clean; an
-// Irreversible tool is Forbidden whatever its record says; a denial of any definition disqualifies.
-func merit(t Tool, tier v1alpha1.Tier, clean int32) v1alpha1.Autonomy {
+// Irreversible tool is Forbidden whatever its record says; a denial of any definition disqualifies; a definition that
+// nobody accepted has earned nothing.
+func merit(t Tool, a acceptance, tier v1alpha1.Tier, clean int32) v1alpha1.Autonomy {
 	switch {
 	case tier.StricterThan(v1alpha1.TierReversible):
 		return v1alpha1.AutonomyForbidden
 	case t.Denied || t.Record.Denied > 0:
 		return v1alpha1.AutonomyDisqualified
-	case tier != v1alpha1.TierReversible || t.Drifted || t.Ambiguous || t.Record.Ambiguous > 0:
+	case tier != v1alpha1.TierReversible || t.Drifted || !a.accepted || t.Ambiguous || t.Record.Ambiguous > 0:
 		return v1alpha1.AutonomyNone
 	case t.Record.Digest != t.Digest || t.Record.EndpointDigest != t.EndpointDigest || t.Digest == "" || t.EndpointDigest == "":
 		return v1alpha1.AutonomyNone
@@ -28,20 +29,11 @@ func merit(t Tool, tier v1alpha1.Tier, clean int32) v1alpha1.Autonomy {
 	}
 }
 
-// promotions returns every autonomy entry of the policies that target a server.
-func promotions(policies []*v1alpha1.ToolPolicy) []entry[v1alpha1.AutonomyRule] {
-	var all []entry[v1alpha1.AutonomyRule]
-	for _, p := range policies {
-		for i, a := range p.Spec.Autonomy {
-			all = append(all, entry[v1alpha1.AutonomyRule]{policy: p, index: i, value: a})
-		}
-	}
-	return all
-}
-
 // judgePromotion says whether an Unattended entry that names the tool is in force.
-func judgePromotion(a v1alpha1.AutonomyRule, t Tool, s standing, clean int32) refusal {
+func judgePromotion(a *autonomy, t Tool, s *standing, clean int32) refusal {
 	switch {
+	case a.when.broken != "":
+		return refusal{v1alpha1.NotInForceInvalid, "when cannot be used: " + a.when.broken}
 	case a.Digest != t.Digest || t.Drifted:
 		return refusal{v1alpha1.NotInForceDigestDiffers, fmt.Sprintf(
 			"the definition of %s is now %s; it must earn autonomy anew and be promoted with that digest", t.Name, t.Digest)}
@@ -50,6 +42,9 @@ func judgePromotion(a v1alpha1.AutonomyRule, t Tool, s standing, clean int32) re
 			"%s is Irreversible: every call needs approval, whatever its record", t.Name)}
 	case s.tier == v1alpha1.TierRead:
 		return refusal{v1alpha1.NotInForceRead, fmt.Sprintf("%s is Read: its calls run without approval anyway", t.Name)}
+	case !s.acceptance.accepted:
+		return refusal{v1alpha1.NotInForceDigestDiffers, fmt.Sprintf(
+			"nobody accepted the definition %s of %s; accept it by a pin", t.Digest, t.Name)}
 	case s.attendedBy != "":
 		return refusal{v1alpha1.NotInForceAttended, fmt.Sprintf("%s keeps %s attended", s.attendedBy, t.Name)}
 	case s.merit == v1alpha1.AutonomyDisqualified:
@@ -75,33 +70,37 @@ func recordMessage(t Tool, clean int32) string {
 // standing is all that the policies and the record say of a tool.
 type standing struct {
 	tiering
+	acceptance
 	merit      v1alpha1.Autonomy
-	attendedBy string // the entry that keeps the tool attended, if any
-	promotedBy string // the promotion in force, if any
+	attendedBy string // the entry that keeps every call of the tool attended, if any
+	// attended are the entries that keep calls attended, promoted the promotions in force; for calls for which they hold.
+	attended, promoted []*autonomy
 }
 
 // stand works out a tool's standing; the order of entries never matters.
-func stand(t Tool, server *v1alpha1.GovernedServer, tiers []entry[override], autonomy []entry[v1alpha1.AutonomyRule]) standing {
+func stand(t Tool, a acceptance, server *v1alpha1.GovernedServer, policies []*Policy) standing {
 	clean := server.Spec.Autonomy.CleanApprovals
-	s := standing{tiering: effectiveTier(t, server.Spec.Classification.MinimumTier, tiers)}
-	s.merit = merit(t, s.tier, clean)
-	for _, a := range autonomy {
-		if a.value.Tool == t.Name && a.value.Mode != v1alpha1.ModeUnattended {
-			s.attendedBy = first(s.attendedBy, at(a.policy.Name, "autonomy", a.index))
+	s := standing{acceptance: a}
+	s.tiering = effectiveTier(t, a, server.Spec.Classification.MinimumTier, overridesOf(policies, t.Name))
+	s.merit = merit(t, a, s.tier, clean)
+	var promotions []*autonomy
+	for _, p := range policies {
+		for _, i := range p.autonomyTools.find(t.Name) {
+			entry := &p.autonomy[i]
+			if entry.Mode == v1alpha1.ModeUnattended {
+				promotions = append(promotions, entry)
+				continue
+			}
+			s.attended = append(s.attended, entry)
+			if entry.when.program == nil && s.attendedBy == "" {
+				s.attendedBy = entry.at
+			}
 		}
 	}
-	for _, a := range autonomy {
-		if a.value.Tool == t.Name && a.value.Mode == v1alpha1.ModeUnattended && judgePromotion(a.value, t, s, clean).inForce() {
-			s.promotedBy = first(s.promotedBy, at(a.policy.Name, "autonomy", a.index))
+	for _, entry := range promotions {
+		if judgePromotion(entry, t, &s, clean).inForce() {
+			s.promoted = append(s.promoted, entry)
 		}
 	}
 	return s
-}
-
-// first returns the lesser of two names, so that the order of policies never shows.
-func first(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return min(a, b)
 }

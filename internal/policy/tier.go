@@ -5,50 +5,28 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
-// entry is one override or promotion of a policy, with the place where it stands.
-type entry[T any] struct {
-	policy *v1alpha1.ToolPolicy
-	index  int
-	value  T
+// override is a TierOverride that names a tool, with the place where it stands.
+type override struct {
+	*v1alpha1.TierOverride
+	at       string
+	baseline bool
 }
 
-// overrides returns every tier override of the policies that target a server.
-func overrides(policies []*v1alpha1.ToolPolicy) []entry[override] {
-	var all []entry[override]
+// overridesOf returns the tier overrides of policies that name a tool. One whose globs do not compile may name it, and
+// then it does: all that it can do is to raise.
+func overridesOf(policies []*Policy, tool string) []override {
+	var all []override
 	for _, p := range policies {
-		for i, o := range p.Spec.Tiers {
-			all = append(all, entry[override]{policy: p, index: i, value: compileOverride(o)})
+		for _, i := range p.tierTools.may(tool) {
+			all = append(all, override{&p.object.Spec.Tiers[i], p.at("tiers", i), p.baseline})
 		}
 	}
 	return all
-}
-
-// override is a TierOverride with its globs compiled.
-type override struct {
-	v1alpha1.TierOverride
-	globs []*glob
-}
-
-func compileOverride(o v1alpha1.TierOverride) override {
-	compiled := override{TierOverride: o}
-	for _, pattern := range o.Tools {
-		compiled.globs = append(compiled.globs, compileGlob(pattern))
-	}
-	return compiled
-}
-
-// names tells whether the override speaks of a tool of this name.
-func (o override) names(tool string) bool {
-	if o.Tool != "" {
-		return o.Tool == tool
-	}
-	return slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(tool) })
 }
 
 // refusal says why an entry is not in force; the zero value says that it is.
@@ -57,19 +35,25 @@ type refusal struct{ reason, message string }
 func (r refusal) inForce() bool { return r.reason == "" }
 
 // judgeOverride says whether an override that names the tool is in force. A raise always is: what a person found
-// dangerous does not become harmless because its description changed. Lowering is a statement about one definition.
-func judgeOverride(o v1alpha1.TierOverride, t Tool) refusal {
-	if !t.ClassifiedTier.StricterThan(o.Tier) {
+// dangerous does not become harmless because its description changed. Lowering is a statement about one definition, and
+// counts only once the definition is accepted.
+func judgeOverride(o *v1alpha1.TierOverride, t Tool, a acceptance) refusal {
+	floor := a.floor(t.ClassifiedTier)
+	if !floor.StricterThan(o.Tier) {
 		return refusal{}
 	}
 	if o.Tool == "" {
 		return refusal{v1alpha1.NotInForceNeedsDigest, fmt.Sprintf(
 			"%s is below the classified tier %s of %s; lowering needs an entry with tool %s and digest %s",
-			o.Tier, t.ClassifiedTier, t.Name, t.Name, t.Digest)}
+			o.Tier, floor, t.Name, t.Name, t.Digest)}
 	}
 	if o.Digest != t.Digest || t.Drifted {
 		return refusal{v1alpha1.NotInForceDigestDiffers, fmt.Sprintf(
 			"the definition of %s is now %s; review it and name that digest", t.Name, t.Digest)}
+	}
+	if !a.accepted {
+		return refusal{v1alpha1.NotInForceStricter, fmt.Sprintf(
+			"%s stays %s until its definition %s is accepted by a pin", t.Name, floor, t.Digest)}
 	}
 	return refusal{}
 }
@@ -83,20 +67,24 @@ type tiering struct {
 }
 
 // effectiveTier applies the overrides in force and the server's minimum: the strictest override in force that names
-// the tool, with none the classified tier, never below the minimum. A tool that drifted from the definition that was
-// classified is as strict as can be until it is classified anew.
-func effectiveTier(t Tool, minimum v1alpha1.Tier, all []entry[override]) tiering {
+// the tool, with none the classified tier, never below the minimum. A definition that is not accepted only raises. A tool
+// that drifted from the definition that was classified is as strict as can be until it is classified anew.
+func effectiveTier(t Tool, a acceptance, minimum v1alpha1.Tier, all []override) tiering {
 	if t.Drifted {
 		return tiering{v1alpha1.TierIrreversible, v1alpha1.TierSourceRatchet,
 			"the server gave another definition of this tool than the one that was classified", "tier"}
 	}
 	result := tiering{t.ClassifiedTier, t.Source, t.Reason, "tier"}
+	if floor := a.floor(t.ClassifiedTier); floor.StricterThan(t.ClassifiedTier) {
+		result = tiering{floor, v1alpha1.TierSourceRatchet, "an earlier definition was " + string(floor) +
+			", and nobody accepted this one", "tier"}
+	}
 	overridden := false
 	for _, o := range all {
-		if !o.value.names(t.Name) || !judgeOverride(o.value.TierOverride, t).inForce() {
+		if !judgeOverride(o.TierOverride, t, a).inForce() {
 			continue
 		}
-		candidate := tiering{o.value.Tier, v1alpha1.TierSourceOverride, o.value.Reason, at(o.policy.Name, "tiers", o.index)}
+		candidate := tiering{o.Tier, v1alpha1.TierSourceOverride, o.Reason, o.at}
 		if !overridden || stricterTiering(candidate, result) {
 			result, overridden = candidate, true
 		}
@@ -113,9 +101,4 @@ func stricterTiering(a, b tiering) bool {
 		return a.tier.StricterThan(b.tier)
 	}
 	return strings.Compare(a.gatedBy, b.gatedBy) < 0
-}
-
-// at names an entry of a policy, for people and receipts.
-func at(policy, list string, index int) string {
-	return fmt.Sprintf("ToolPolicy/%s spec.%s[%d]", policy, list, index)
 }
