@@ -4,10 +4,13 @@
 package gateway
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
@@ -172,4 +175,86 @@ func TestAServerCannotFillTheMemoryWithNames(t *testing.T) {
 	if n := len(r.server.Snapshot().Definitions); n != 1 {
 		t.Errorf("%d definitions are kept, want 1", n)
 	}
+}
+
+func TestAListIsThatOfItsCaller(t *testing.T) {
+	t.Parallel()
+	toCrane := func(r v1alpha1.Rule) v1alpha1.Rule {
+		r.Subjects = []v1alpha1.Subject{{Kind: v1alpha1.SubjectUser, Name: "crane"}}
+		return r
+	}
+	none := map[string]string{}
+	for name, tc := range map[string]struct {
+		policy    v1alpha1.ToolPolicy
+		mode      v1alpha1.Mode
+		unknown   bool // the server lists a tool that nobody classified
+		want      map[string]string
+		elsewhere map[string]string // what another caller sees
+	}{
+		"a rule that denies one caller": {team(toCrane(rule(v1alpha1.EffectDeny, "delete_*"))), v1alpha1.ModeEnforce, true,
+			map[string]string{"get_invoice": "Read Immediate", "update_invoice": "Reversible RequiresApproval"},
+			map[string]string{"get_invoice": "Read Immediate", "update_invoice": "Reversible RequiresApproval", "delete_account": "Irreversible RequiresApproval"}},
+		"a rule that allows one caller": {team(toCrane(rule(v1alpha1.EffectAllow, "*"))), v1alpha1.ModeEnforce, false,
+			map[string]string{"get_invoice": "Read Immediate", "update_invoice": "Reversible Unattended", "delete_account": "Irreversible RequiresApproval"},
+			map[string]string{"get_invoice": "Read Immediate", "update_invoice": "Reversible RequiresApproval", "delete_account": "Irreversible RequiresApproval"}},
+		"rules on arguments": {team(toCrane(when(rule(v1alpha1.EffectDeny, "*"), "args.n > 1"))), v1alpha1.ModeEnforce, false,
+			map[string]string{"get_invoice": "Read Depends", "update_invoice": "Reversible Depends", "delete_account": "Irreversible Depends"},
+			map[string]string{"get_invoice": "Read Immediate", "update_invoice": "Reversible RequiresApproval", "delete_account": "Irreversible RequiresApproval"}},
+		"a rule that has reads approved": {team(rule(v1alpha1.EffectRequireApproval, "get_*")), v1alpha1.ModeReadOnly, false,
+			map[string]string{"get_invoice": "Read RequiresApproval"}, map[string]string{"get_invoice": "Read RequiresApproval"}},
+		"stopped": {stopped(), v1alpha1.ModeObserve, true, none, none},
+		"observed": {team(toCrane(rule(v1alpha1.EffectDeny, "delete_*")), toCrane(when(rule(v1alpha1.EffectDeny, "get_*"), "args.n > 1"))), v1alpha1.ModeObserve, true,
+			map[string]string{"get_invoice": "Read Depends", "update_invoice": "Reversible RequiresApproval", "delete_account": "Irreversible Denied", "hidden_tool": " Denied"},
+			map[string]string{"get_invoice": "Read Immediate", "update_invoice": "Reversible RequiresApproval", "delete_account": "Irreversible RequiresApproval", "hidden_tool": " Denied"}},
+		"observed under a baseline": {baseline(toCrane(rule(v1alpha1.EffectDeny, "*_invoice"))), v1alpha1.ModeObserve, false,
+			map[string]string{"delete_account": "Irreversible RequiresApproval"},
+			map[string]string{"get_invoice": "Read Immediate", "update_invoice": "Reversible RequiresApproval", "delete_account": "Irreversible RequiresApproval"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.authenticated()
+			r.govern(tc.policy)
+			r.mode(tc.mode)
+			names := []string{"delete_account", "update_invoice", "get_invoice"}
+			if tc.unknown {
+				names = append(names, "hidden_tool")
+			}
+			list := `{"jsonrpc":"2.0","id":"l","result":{"tools":[` + r.entries(names...) + `]}}`
+			for who, want := range map[string]map[string]string{"crane": tc.want, "winch": tc.elsewhere} {
+				for method, body := range map[string]string{http.MethodPost: listCall, http.MethodGet: ""} {
+					kind, answer := "application/json", list
+					if method == http.MethodGet {
+						kind, answer = "text/event-stream", "data: "+list+"\n\n"
+					}
+					r.upstream.answers(answerWith(kind, answer))
+					got := r.do(t.Context(), method, body, "Authorization", "Bearer "+who)
+					if diff := cmp.Diff(want, listed(t, got.body)); diff != "" {
+						t.Errorf("%s for %s (-want +got):\n%s", method, who, diff)
+					}
+				}
+			}
+		})
+	}
+}
+
+// listed returns tier and behaviour of each tool of a list.
+func listed(t *testing.T, body string) map[string]string {
+	t.Helper()
+	var list struct {
+		Result struct {
+			Tools []struct {
+				Name string
+				Meta map[string]string `json:"_meta"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(body, "data: ")), &list); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	all := map[string]string{}
+	for _, tool := range list.Result.Tools {
+		all[tool.Name] = tool.Meta["tidewaiter.dev/tier"] + " " + tool.Meta["tidewaiter.dev/behaviour"]
+	}
+	return all
 }

@@ -88,7 +88,7 @@ func TestObservingLoosensNothingElse(t *testing.T) {
 	}{
 		"a baseline that denies":        {toolCall("update_invoice", `{"n":1}`), nil, func(r *rig) { r.govern(baseline(rule(v1alpha1.EffectDeny, "update_*"))) }, `"ToolUnknown"`},
 		"a baseline that asks":          {toolCall("get_invoice", `{"n":1}`), nil, func(r *rig) { r.govern(baseline(rule(v1alpha1.EffectRequireApproval, "get_*"))) }, `"ApprovalPending"`},
-		"a baseline that stops":         {toolCall("get_invoice", `{"n":1}`), nil, func(r *rig) { p := baseline(); p.Spec.Mode = v1alpha1.BaselineStopped; r.govern(p) }, `"ServerStopped"`},
+		"a baseline that stops":         {toolCall("get_invoice", `{"n":1}`), nil, func(r *rig) { r.govern(stopped()) }, `"ServerStopped"`},
 		"a baseline that is read-only":  {toolCall("update_invoice", `{"n":1}`), nil, func(r *rig) { p := baseline(); p.Spec.Mode = v1alpha1.BaselineReadOnly; r.govern(p) }, `"ServerReadOnly"`},
 		"what is malformed":             {ping + ping, nil, func(*rig) {}, `-32700`},
 		"a header that contradicts":     {toolCall("update_invoice", `{"n":1}`), []string{"Mcp-Param-Amount", "2"}, func(*rig) {}, `-32020`},

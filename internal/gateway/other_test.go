@@ -26,8 +26,6 @@ func TestOtherMethodsAreGoverned(t *testing.T) {
 	stranger.Spec.Callers = []v1alpha1.Subject{{Kind: v1alpha1.SubjectUser, Name: "somebody"}}
 	member := team()
 	member.Spec.Callers = []v1alpha1.Subject{{Kind: v1alpha1.SubjectUser, Name: "somebody"}, {Kind: v1alpha1.SubjectServiceAccount, Namespace: "finance", Name: "gateway"}}
-	stop := baseline()
-	stop.Spec.Mode = v1alpha1.BaselineStopped
 	denies := func(r *rig) { r.edit(func() { r.governed.Spec.OtherMethods = v1alpha1.OtherMethodsDeny }) }
 	for name, tc := range map[string]struct {
 		edit func(*rig)
@@ -35,8 +33,8 @@ func TestOtherMethodsAreGoverned(t *testing.T) {
 	}{
 		"nothing is said":           {func(*rig) {}, ""},
 		"the server is stopped":     {func(r *rig) { r.mode(v1alpha1.ModeStopped) }, "ServerStopped"},
-		"all servers are stopped":   {func(r *rig) { r.govern(stop) }, "ServerStopped"},
-		"stopped, though observing": {func(r *rig) { r.govern(stop); r.mode(v1alpha1.ModeObserve) }, "ServerStopped"},
+		"all servers are stopped":   {func(r *rig) { r.govern(stopped()) }, "ServerStopped"},
+		"stopped, though observing": {func(r *rig) { r.govern(stopped()); r.mode(v1alpha1.ModeObserve) }, "ServerStopped"},
 		"read-only":                 {func(r *rig) { r.mode(v1alpha1.ModeReadOnly) }, ""},
 		"other methods are denied":  {denies, "MethodDenied"},
 		"denied, but observing":     {func(r *rig) { denies(r); r.mode(v1alpha1.ModeObserve) }, ""},
