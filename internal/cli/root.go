@@ -24,11 +24,20 @@ const exitUsage = 2
 // usageError is a command line that says nothing, or two things.
 type usageError struct{ error }
 
+// notRunError keeps a verb that checks something from finding out what it was asked. It has the code of a wrong command
+// line: nothing was found, and nothing was found to be right.
+type notRunError struct{ error }
+
+func (e notRunError) Unwrap() error { return e.error }
+
 func exitCode(err error) int {
 	if err == nil {
 		return 0
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[notRunError](err); ok {
 		return exitUsage
 	}
 	return 1
@@ -147,7 +156,7 @@ func execute(ctx context.Context, cmd *cobra.Command, streams genericiooptions.I
 	for _, problem := range problems(err) {
 		fmt.Fprintf(&text, "error: %s\n", lines(problem.Error()))
 	}
-	if code == exitUsage {
+	if _, ok := errors.AsType[usageError](err); ok {
 		fmt.Fprintf(&text, "See '%s --help'.\n", called.CommandPath())
 	}
 	if _, err := fmt.Fprint(streams.ErrOut, text.String()); err != nil {
@@ -188,7 +197,12 @@ func newProgram(path string, s *session) *cobra.Command {
 			newPromoteCommand(s),
 			newRevokeCommand(s),
 			newSetTierCommand(s),
+			newPinCommand(s),
+			newExplainCommand(s),
+			newSimulateCommand(s),
 			newClassifyCommand(s.IOStreams),
+			newLintCommand(s),
+			newPolicyTestCommand(s),
 			newVersionCommand(s.IOStreams),
 		)
 	}
