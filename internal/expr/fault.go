@@ -17,7 +17,6 @@ import (
 var (
 	errTooMuch = errors.New("the expression would work too long on these arguments")
 	errTooDear = fmt.Errorf("the expression costs more than %d steps on these arguments", maxCost)
-	errPattern = fmt.Errorf("a regular expression is not valid, or has more than %d instructions", maxRegex)
 	errTooBig  = fmt.Errorf("the expression handles a value of more than %d elements, or %d bytes of text", maxVisited, 10*maxValue)
 )
 
@@ -37,6 +36,8 @@ var phrases = []struct{ prefix, phrase string }{
 	{"modulus by zero", "divides by zero"},
 	{"integer overflow", "is beyond the range of its type"},
 	{"unsigned integer overflow", "is beyond the range of its type"},
+	{"error parsing regexp", "holds a regular expression that is not valid"},
+	{"regex program size", "holds a regular expression that is too large"},
 	{"", "cannot be evaluated"},
 }
 
@@ -49,7 +50,7 @@ func (p *Program) fault(err error) error {
 	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.MemoryLimitExceeded:
 		return errTooBig
 	}
-	for _, own := range []error{errMalformed, errNoObject, errTooMuch, errPattern} {
+	for _, own := range []error{errMalformed, errNoObject, errTooMuch} {
 		if errors.Is(err, own) {
 			return own
 		}
@@ -86,12 +87,13 @@ func (p *Program) place(id int64) (subject, at string) {
 	if id <= 0 {
 		return subject, ""
 	}
-	ast.PostOrderVisit(p.checked.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		if e.ID() == id {
-			subject = describe(e)
-		}
-	}))
 	where := p.problem(id, "")
+	if e := find(p.checked.Expr(), id); e != nil {
+		subject = describe(e)
+		if e.Kind() == ast.SelectKind {
+			where.Column++ // past the dot, to the name
+		}
+	}
 	return subject, fmt.Sprintf("%d:%d: ", where.Line, where.Column)
 }
 

@@ -198,13 +198,10 @@ func compilePattern(v ref.Val) (*pattern, error) {
 	if !isText {
 		return nil, errors.New("no such overload")
 	}
-	size, err := types.RegexProgramSize(string(source))
-	if err != nil || size > maxRegex {
-		return nil, errPattern
-	}
-	compiled, err := regexp.Compile(string(source))
+	compiled, err := types.CompileRegexWithLimit(string(source), maxRegex)
 	if err != nil {
-		return nil, errPattern
+		return nil, err
 	}
-	return &pattern{compiled, size}, nil
+	size, err := types.RegexProgramSize(string(source))
+	return &pattern{compiled, size}, err
 }

@@ -82,7 +82,7 @@ func field[T any](of *types.Type, isSet func(*T) bool, get func(*T) any) *types.
 		if r, isRecord := target.(*record); isRecord {
 			target = r.value
 		}
-		if t, isT := target.(*T); isT {
+		if t, isT := target.(*T); isT && t != nil {
 			return t, nil
 		}
 		return nil, errors.New("no such field")
@@ -91,15 +91,12 @@ func field[T any](of *types.Type, isSet func(*T) bool, get func(*T) any) *types.
 		Type: of,
 		IsSet: func(target any) bool {
 			t, err := open(target)
-			return err == nil && t != nil && isSet(t)
+			return err == nil && isSet(t)
 		},
 		GetFrom: func(target any) (any, error) {
 			t, err := open(target)
 			if err != nil {
 				return nil, err
-			}
-			if t == nil {
-				return nil, errAbsentHint
 			}
 			return get(t), nil
 		},
@@ -114,12 +111,14 @@ func text[T any](get func(*T) string) *types.FieldType {
 func hint(get func(*v1alpha1.ToolAnnotations) *bool) *types.FieldType {
 	f := field(types.BoolType,
 		func(a *v1alpha1.ToolAnnotations) bool { return get(a) != nil },
-		func(a *v1alpha1.ToolAnnotations) any {
-			if value := get(a); value != nil {
-				return types.Bool(*value)
-			}
-			return types.WrapErr(errAbsentHint)
-		})
+		func(a *v1alpha1.ToolAnnotations) any { return *get(a) })
+	read := f.GetFrom
+	f.GetFrom = func(target any) (any, error) {
+		if !f.IsSet(target) {
+			return nil, errAbsentHint
+		}
+		return read(target)
+	}
 	return f
 }
 

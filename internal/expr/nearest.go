@@ -25,7 +25,7 @@ func suggest(wrong string, names iter.Seq[string]) string {
 			continue
 		}
 		d := distance(strings.ToLower(wrong), strings.ToLower(name))
-		if d < bestDistance || d == bestDistance && (best == "" || name < best) {
+		if d < bestDistance || d == bestDistance && best != "" && name < best {
 			best, bestDistance = name, d
 		}
 	}

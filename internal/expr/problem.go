@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
@@ -89,8 +90,14 @@ func undeclared(env *cel.Env, node ast.Expr) string {
 // maxMessage keeps a message short enough for a condition; the grammar's own are long lists of tokens.
 const maxMessage = 256
 
-// oneLine keeps a message to one line of at most maxMessage bytes.
+// oneLine keeps a message to one line of at most maxMessage bytes that can be printed.
 func oneLine(message string) string {
+	message = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || unicode.IsSpace(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, message)
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) <= maxMessage {
 		return message
