@@ -27,8 +27,8 @@ const (
 	severityNote    = "note"
 )
 
-// finding is one line of lint.
-type finding struct {
+// lintFinding is one line of lint.
+type lintFinding struct {
 	File     string `json:"file"`
 	Line     int    `json:"line"`
 	Column   int    `json:"column"`
@@ -39,7 +39,7 @@ type finding struct {
 	Message string `json:"message"`
 }
 
-func (f finding) String() string {
+func (f lintFinding) String() string {
 	text := f.Message
 	if f.Field != "" {
 		text = f.Field + ": " + text
@@ -47,7 +47,7 @@ func (f finding) String() string {
 	return glyph.Plain(fmt.Sprintf("%s:%d:%d: %s: %s", f.File, f.Line, f.Column, f.Severity, text))
 }
 
-func compareFindings(a, b finding) int {
+func compareFindings(a, b lintFinding) int {
 	return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
 		strings.Compare(a.Severity, b.Severity), strings.Compare(a.Field, b.Field), strings.Compare(a.Message, b.Message))
 }
@@ -60,10 +60,10 @@ type lintReport struct {
 	Policies   int    `json:"policies"`
 	Servers    int    `json:"servers"`
 	// ToolsKnown tells whether rules were compared with the tools that they speak of.
-	ToolsKnown bool      `json:"toolsKnown"`
-	Errors     int       `json:"errors"`
-	Warnings   int       `json:"warnings"`
-	Findings   []finding `json:"findings"`
+	ToolsKnown bool          `json:"toolsKnown"`
+	Errors     int           `json:"errors"`
+	Warnings   int           `json:"warnings"`
+	Findings   []lintFinding `json:"findings"`
 }
 
 // foundError says how many findings there are; they are printed already.
@@ -155,7 +155,7 @@ func (o *lintOptions) report(l *linter, files int, toolsKnown bool) error {
 	slices.SortFunc(l.findings, compareFindings)
 	r := lintReport{
 		APIVersion: viewVersion, Kind: "LintReport", Files: files, Policies: len(l.policies), Servers: len(l.servers), ToolsKnown: toolsKnown,
-		Findings: slices.Compact(append([]finding{}, l.findings...)),
+		Findings: slices.Compact(append([]lintFinding{}, l.findings...)),
 	}
 	for _, f := range r.Findings {
 		switch f.Severity {

@@ -21,7 +21,7 @@ type linter struct {
 
 	policies []linted
 	servers  []linted
-	findings []finding
+	findings []lintFinding
 	// places says where an object was first defined.
 	places map[string]string
 }
@@ -99,7 +99,7 @@ func (l *linter) unique(o linted) {
 }
 
 func (l *linter) say(file, severity, object string, p manifest.Problem) {
-	l.findings = append(l.findings, finding{file, p.Line, p.Column, severity, object, p.Field, p.Message})
+	l.findings = append(l.findings, lintFinding{file, p.Line, p.Column, severity, object, p.Field, p.Message})
 }
 
 // judge looks at what a policy means, once it is one that the API server would take.
