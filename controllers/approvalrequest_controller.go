@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
 const (
@@ -38,8 +39,8 @@ const (
 	requestWorkers = 4
 )
 
-// ApprovalRequestReconciler moves ApprovalRequests along their life: by the clock, and by the end of their server. It
-// decides nothing: what people say is counted by the webhook, in the very write that says it.
+// ApprovalRequestReconciler moves ApprovalRequests along their life: by the clock, and by the end of their server or of
+// the definition that they are about. It decides nothing: what people say is counted by the webhook, in the very write that says it.
 type ApprovalRequestReconciler struct {
 	Client client.Client
 	// Live reads past the cache. A request is not cancelled because the cache has not seen its server yet.
@@ -57,7 +58,7 @@ type ApprovalRequestReconciler struct {
 func (r *ApprovalRequestReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.ApprovalRequest{}).
-		Watches(&v1alpha1.GovernedServer{}, handler.EnqueueRequestsFromMapFunc(r.requestsOf), builder.WithPredicates(serverEnded())).
+		Watches(&v1alpha1.GovernedServer{}, handler.EnqueueRequestsFromMapFunc(r.requestsOf), builder.WithPredicates(serverTurned())).
 		Watches(&v1alpha1.ApprovalRequest{}, handler.Funcs{UpdateFunc: r.announce}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: requestWorkers}).
 		Complete(reconcile.AsReconciler(r.Client, r))
@@ -68,31 +69,59 @@ func (r *ApprovalRequestReconciler) Reconcile(ctx context.Context, request *v1al
 	if !request.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	serverExists, err := r.serverExists(ctx, request)
+	void, err := r.void(ctx, request)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read server %s: %w", request.Spec.ServerRef.Name, err)
 	}
-	step := nextStep(request, serverExists, r.Clock.Now())
+	step := nextStep(request, void, r.Clock.Now())
 	if err := r.take(ctx, request, step); err != nil {
 		return quiet(err)
 	}
 	return ctrl.Result{RequeueAfter: step.wait}, nil
 }
 
-// serverExists tells whether the very server that the request names is there.
-func (r *ApprovalRequestReconciler) serverExists(ctx context.Context, request *v1alpha1.ApprovalRequest) (bool, error) {
+// void says why a request can no longer be used, if so. What the cache says against it is asked of the API server: the
+// cache may have seen the request before it saw what the request is about.
+func (r *ApprovalRequestReconciler) void(ctx context.Context, request *v1alpha1.ApprovalRequest) (reason v1alpha1.CancellationReason, err error) {
 	key := types.NamespacedName{Namespace: request.Namespace, Name: request.Spec.ServerRef.Name}
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		var server v1alpha1.GovernedServer
-		err := reader.Get(ctx, key, &server)
-		if err == nil && string(server.UID) == request.Spec.ServerRef.UID {
-			return true, nil
+		if err := reader.Get(ctx, key, &server); client.IgnoreNotFound(err) != nil {
+			return "", err
 		}
-		if client.IgnoreNotFound(err) != nil {
-			return false, err
+		reason, err = voidBy(request, &server)
+		if open := request.CurrentPhase() == v1alpha1.PhasePending || request.CurrentPhase() == v1alpha1.PhaseApproved; err != nil ||
+			reason == "" || !open && reason == v1alpha1.CancelToolChanged {
+			return "", err
 		}
 	}
-	return false, nil
+	return reason, nil
+}
+
+// voidBy says why a request cannot be used on a server as it is, if so: it is another one or none, it moved, or its last
+// listing shows another definition of the tool. A listing from before the request says nothing of it, since a gateway may
+// see a new definition first; nor does one that is not whole.
+func voidBy(request *v1alpha1.ApprovalRequest, server *v1alpha1.GovernedServer) (v1alpha1.CancellationReason, error) {
+	if string(server.UID) != request.Spec.ServerRef.UID {
+		return v1alpha1.CancelServerGone, nil
+	}
+	endpoint, err := tool.EndpointDigest(server.Spec.Endpoint)
+	if err != nil {
+		return "", fmt.Errorf("digest the endpoint: %w", err)
+	}
+	if endpoint != request.Spec.EndpointDigest {
+		return v1alpha1.CancelToolChanged, nil
+	}
+	listed := server.Status.Tool(request.Spec.Tool)
+	if listed == nil || listed.Digest == request.Spec.ToolDigest || server.Status.EndpointDigest != endpoint {
+		return "", nil
+	}
+	changed := server.Status.LastChanged
+	if changed == nil || changed.Time.Before(request.CreationTimestamp.Time) ||
+		meta.IsStatusConditionFalse(server.Status.Conditions, v1alpha1.ConditionClassified) {
+		return "", nil
+	}
+	return v1alpha1.CancelToolChanged, nil
 }
 
 // step is one move of a request. The zero value leaves it as it is and never looks again by the clock.
@@ -107,11 +136,11 @@ type step struct {
 	wait time.Duration
 }
 
-// nextStep is the state machine of a request, but for the steps of the gateway.
-func nextStep(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Time) step {
+// nextStep is the state machine of a request, but for the steps of the gateway; void says why it can no longer be used.
+func nextStep(request *v1alpha1.ApprovalRequest, void v1alpha1.CancellationReason, now time.Time) step {
 	switch request.CurrentPhase() {
 	case v1alpha1.PhasePending, v1alpha1.PhaseApproved:
-		return nextOpen(request, serverExists, now)
+		return nextOpen(request, void, now)
 	case v1alpha1.PhaseExecuting:
 		if deadline := deadlineOf(request); now.Before(deadline) {
 			return step{wait: deadline.Sub(now)}
@@ -121,19 +150,19 @@ func nextStep(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Tim
 		return step{} // however old it is, a person settles it
 	case v1alpha1.PhaseDenied, v1alpha1.PhaseDismissed, v1alpha1.PhaseExpired, v1alpha1.PhaseCancelled,
 		v1alpha1.PhaseSucceeded, v1alpha1.PhaseFailed:
-		return nextEnded(request, serverExists, now)
+		return nextEnded(request, void != v1alpha1.CancelServerGone, now)
 	default:
 		return step{}
 	}
 }
 
-// nextOpen ends a request that can still be used: by its expiry, or with its server.
-func nextOpen(request *v1alpha1.ApprovalRequest, serverExists bool, now time.Time) step {
+// nextOpen ends a request that is open: by its expiry, or with what it is about.
+func nextOpen(request *v1alpha1.ApprovalRequest, void v1alpha1.CancellationReason, now time.Time) step {
 	switch expiry := request.ExpiresAt(); {
 	case !now.Before(expiry):
 		return step{phase: v1alpha1.PhaseExpired, wait: requestRetention}
-	case !serverExists:
-		return step{phase: v1alpha1.PhaseCancelled, cancellation: v1alpha1.CancelServerGone}
+	case void != "":
+		return step{phase: v1alpha1.PhaseCancelled, cancellation: void}
 	default:
 		return step{wait: expiry.Sub(now)}
 	}
@@ -260,6 +289,9 @@ func words(request *v1alpha1.ApprovalRequest) (kind, text string) {
 		}
 		return corev1.EventTypeNormal, "Nobody decided in time"
 	case v1alpha1.PhaseCancelled:
+		if c := request.Status.Cancellation; c != nil && c.Reason == v1alpha1.CancelToolChanged {
+			return corev1.EventTypeNormal, "The tool, or the endpoint of its server, is not the one that was asked about; the agent has to ask anew"
+		}
 		return corev1.EventTypeNormal, "The server that the action was for is gone"
 	case v1alpha1.PhaseAmbiguous:
 		return corev1.EventTypeWarning, "The call did not end in time; find out whether it took effect, then run kubectl tidewaiter resolve"
@@ -272,21 +304,29 @@ func words(request *v1alpha1.ApprovalRequest) (kind, text string) {
 	}
 }
 
-// serverEnded lets through the end of a server, also where another of the same name took its place.
-func serverEnded() predicate.Predicate {
+// serverTurned lets through the end of a server, also where another of the same name took its place, and what can make
+// another thing of a tool that was asked about: another endpoint or listing.
+func serverTurned() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() },
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, okBefore := e.ObjectOld.(*v1alpha1.GovernedServer)
+			after, okAfter := e.ObjectNew.(*v1alpha1.GovernedServer)
+			return okBefore && okAfter && (before.UID != after.UID || before.Generation != after.Generation ||
+				!before.Status.LastChanged.Equal(after.Status.LastChanged) ||
+				meta.IsStatusConditionFalse(before.Status.Conditions, v1alpha1.ConditionClassified) !=
+					meta.IsStatusConditionFalse(after.Status.Conditions, v1alpha1.ConditionClassified))
+		},
 		DeleteFunc:  func(event.DeleteEvent) bool { return true },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 }
 
-// requestsOf returns the requests of a server that has ended. What it misses by an error ends when it expires.
+// requestsOf returns the requests of a server that has turned. What it misses by an error ends when it expires.
 func (r *ApprovalRequestReconciler) requestsOf(ctx context.Context, server client.Object) []reconcile.Request {
 	var all v1alpha1.ApprovalRequestList
 	if err := r.Client.List(ctx, &all, client.InNamespace(server.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "list requests of an ended server", "server", server.GetName())
+		ctrl.LoggerFrom(ctx).Error(err, "list requests of a server", "server", server.GetName())
 		return nil
 	}
 	var found []reconcile.Request

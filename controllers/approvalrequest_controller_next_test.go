@@ -85,6 +85,7 @@ func TestNextStep(t *testing.T) {
 	for name, tc := range map[string]struct {
 		request    *v1alpha1.ApprovalRequest
 		serverGone bool
+		void       v1alpha1.CancellationReason
 		after      time.Duration // since it was made
 		want       step
 	}{
@@ -120,6 +121,20 @@ func TestNextStep(t *testing.T) {
 		"an approval ends with its server": {
 			request: newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionApproved)), serverGone: true,
 			want: step{phase: v1alpha1.PhaseCancelled, cancellation: v1alpha1.CancelServerGone},
+		},
+		"an open request ends with the definition that it is about": {
+			request: newRequest(), void: v1alpha1.CancelToolChanged,
+			want: step{phase: v1alpha1.PhaseCancelled, cancellation: v1alpha1.CancelToolChanged},
+		},
+		"one that has expired is expired all the same": {
+			request: newRequest(), void: v1alpha1.CancelToolChanged, after: ttl, want: step{phase: v1alpha1.PhaseExpired, wait: day},
+		},
+		"a call that runs does not end with its definition": {
+			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(5*time.Minute)), void: v1alpha1.CancelToolChanged, after: time.Minute,
+			want: step{wait: 4 * time.Minute},
+		},
+		"a denial stays whatever becomes of the tool": {
+			request: newRequest(inPhase(v1alpha1.PhaseDenied)), void: v1alpha1.CancelToolChanged, after: 100 * day, want: step{},
 		},
 		"a call that runs does not end with its server": {
 			request: newRequest(inPhase(v1alpha1.PhaseExecuting), executing(5*time.Minute)), serverGone: true, after: time.Minute,
@@ -215,7 +230,11 @@ func TestNextStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := nextStep(tc.request, !tc.serverGone, made.Add(tc.after))
+			void := tc.void
+			if tc.serverGone {
+				void = v1alpha1.CancelServerGone
+			}
+			got := nextStep(tc.request, void, made.Add(tc.after))
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(step{})); diff != "" {
 				t.Errorf("step (-want +got):\n%s", diff)
 			}

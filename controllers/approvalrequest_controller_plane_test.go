@@ -98,7 +98,7 @@ func (y *yard) ask(t *testing.T, name string) *v1alpha1.ApprovalRequest {
 	request := newRequest(func(r *v1alpha1.ApprovalRequest) {
 		r.ObjectMeta = metav1.ObjectMeta{Namespace: y.namespace, Name: name, Labels: map[string]string{v1alpha1.ServerLabel: "cranes"}}
 		r.Spec.ServerRef.UID = string(y.server.UID)
-		r.Spec.EndpointDigest, r.Spec.ToolDigest, r.Spec.ActionHash = digestOf('e'), digestOf('d'), digestOf('a')
+		r.Spec.EndpointDigest, r.Spec.ToolDigest, r.Spec.ActionHash = endpointOf(t, y.server), digestOf('d'), digestOf('a')
 	})
 	if err := y.gateway.Create(t.Context(), request); err != nil {
 		t.Fatal(err)

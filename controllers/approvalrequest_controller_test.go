@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
 )
 
 // harness runs the reconciler on a fake API that holds the given objects.
@@ -41,6 +43,11 @@ func newHarness(t *testing.T, faults interceptor.Funcs, objects ...client.Object
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if r, ok := o.(*v1alpha1.ApprovalRequest); ok {
+			r.Spec.EndpointDigest = endpointOf(t, crane(""))
+		}
 	}
 	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.ApprovalRequest{}).Build()
 	h := harness{client: base, events: events.NewFakeRecorder(10), clock: clocktesting.NewFakePassiveClock(made)}
@@ -190,6 +197,68 @@ func TestACacheThatLagsCancelsNothing(t *testing.T) {
 	}
 	if got := h.stored(t).Status.Phase; got != v1alpha1.PhasePending {
 		t.Errorf("phase %s, want Pending", got)
+	}
+}
+
+// A request is void once the server moved, or a listing from after it shows another definition of its tool; nothing less
+// cancels it, and no cache alone.
+func TestARequestEndsWithTheDefinitionThatItIsAbout(t *testing.T) {
+	t.Parallel()
+	lists := func(digest string, after time.Duration, edits ...func(*v1alpha1.GovernedServer)) *v1alpha1.GovernedServer {
+		s := crane("server-uid")
+		s.Status.EndpointDigest = endpointOf(t, s)
+		s.Status.LastChanged = &metav1.Time{Time: made.Add(after)}
+		s.Status.Tools = []v1alpha1.ToolStatus{liftBox(func(l *v1alpha1.ToolStatus) { l.Digest = digest })}
+		return fixture.With(*s, edits...)
+	}
+	classified := func(status metav1.ConditionStatus, reason string) func(*v1alpha1.GovernedServer) {
+		return func(s *v1alpha1.GovernedServer) {
+			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionClassified, Status: status, Reason: reason})
+		}
+	}
+	move := func(s *v1alpha1.GovernedServer) { s.Spec.Endpoint.URL = "https://elsewhere.example/mcp" }
+	for name, tc := range map[string]struct {
+		server *v1alpha1.GovernedServer
+		cached *v1alpha1.GovernedServer // where it is another
+		want   v1alpha1.Phase
+	}{
+		"the same definition":                            {server: lists("sha256:t", time.Minute), want: v1alpha1.PhaseApproved},
+		"another definition":                             {server: lists("sha256:u", time.Minute), want: v1alpha1.PhaseCancelled},
+		"another definition in the same second":          {server: lists("sha256:u", 0), want: v1alpha1.PhaseCancelled},
+		"and all is well classified":                     {server: lists("sha256:u", time.Minute, classified(metav1.ConditionTrue, v1alpha1.ReasonClassified)), want: v1alpha1.PhaseCancelled},
+		"a listing from before the request":              {server: lists("sha256:u", -time.Second), want: v1alpha1.PhaseApproved},
+		"a listing that is stale":                        {server: lists("sha256:u", time.Minute, classified(metav1.ConditionFalse, v1alpha1.ReasonStale)), want: v1alpha1.PhaseApproved},
+		"a listing that is not whole":                    {server: lists("sha256:u", time.Minute, classified(metav1.ConditionFalse, v1alpha1.ReasonTruncated)), want: v1alpha1.PhaseApproved},
+		"a listing without the tool":                     {server: lists("sha256:u", time.Minute, func(s *v1alpha1.GovernedServer) { s.Status.Tools = nil }), want: v1alpha1.PhaseApproved},
+		"a listing of another endpoint":                  {server: lists("sha256:u", time.Minute, func(s *v1alpha1.GovernedServer) { s.Status.EndpointDigest = "sha256:x" }), want: v1alpha1.PhaseApproved},
+		"another endpoint":                               {server: lists("sha256:t", time.Minute, move), want: v1alpha1.PhaseCancelled},
+		"another endpoint, of which nothing is listed":   {server: fixture.With(*crane("server-uid"), move), want: v1alpha1.PhaseCancelled},
+		"another definition, in a cache that lags":       {server: lists("sha256:t", time.Minute), cached: lists("sha256:u", time.Minute), want: v1alpha1.PhaseApproved},
+		"another endpoint, in a cache that lags":         {server: lists("sha256:t", time.Minute), cached: lists("sha256:t", time.Minute, move), want: v1alpha1.PhaseApproved},
+		"another definition that the cache has not seen": {server: lists("sha256:u", time.Minute), cached: lists("sha256:t", time.Minute), want: v1alpha1.PhaseApproved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cache := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if s, ok := o.(*v1alpha1.GovernedServer); ok && tc.cached != nil {
+					tc.cached.DeepCopyInto(s)
+					return nil
+				}
+				return c.Get(ctx, key, o, opts...)
+			}}
+			h := newHarness(t, cache, newRequest(inPhase(v1alpha1.PhaseApproved), decided(v1alpha1.DecisionApproved)), tc.server)
+			if _, err := h.reconcile(t); err != nil {
+				t.Fatal(err)
+			}
+			got, told := h.stored(t), h.event()
+			if got.Status.Phase != tc.want {
+				t.Errorf("phase %s, want %s", got.Status.Phase, tc.want)
+			}
+			if c := got.Status.Cancellation; tc.want == v1alpha1.PhaseCancelled &&
+				(c == nil || c.Reason != v1alpha1.CancelToolChanged || !strings.Contains(told, "not the one that was asked about")) {
+				t.Errorf("cancelled by %v, told %q", c, told)
+			}
+		})
 	}
 }
 

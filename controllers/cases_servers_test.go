@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -75,7 +76,10 @@ func TestADenialOutlivesItsRequestItsToolAndItsWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDock(t, interceptor.Funcs{}, cranes(func(s *v1alpha1.GovernedServer) { s.Spec.Autonomy.CleanApprovals = 1 }))
+			accepts := &v1alpha1.ToolPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "harbour", Name: "accepts"}, Spec: v1alpha1.ToolPolicySpec{
+				Targets: []string{"cranes"}, Pins: []v1alpha1.Pin{{Tool: "lift_box", Digest: "sha256:t"}, {Tool: "lift_box", Digest: "sha256:t2"}},
+			}}
+			d := newDock(t, interceptor.Funcs{}, accepts, cranes(func(s *v1alpha1.GovernedServer) { s.Spec.Autonomy.CleanApprovals = 1 }))
 			decide := func(uid, digest string, how edit) {
 				request := newRequest(how, withUID(uid), func(r *v1alpha1.ApprovalRequest) {
 					r.Spec.EndpointDigest, r.Spec.ToolDigest = endpointOf(t, cranes()), digest
@@ -100,7 +104,7 @@ func TestADenialOutlivesItsRequestItsToolAndItsWords(t *testing.T) {
 			d.see(t, listed(getBox()))
 			d.see(t, listed(getBox(), liftBox(func(s *v1alpha1.ToolStatus) { s.Digest = "sha256:t2" })))
 			decide("2", "sha256:t2", clean)
-			restarted := newDock(t, interceptor.Funcs{}, d.stored(t))
+			restarted := newDock(t, interceptor.Funcs{}, d.stored(t), accepts)
 			got := restarted.see(t, listed(getBox(), liftBox(func(s *v1alpha1.ToolStatus) { s.Digest = "sha256:t2" })))
 			for _, r := range got.Status.Records {
 				if r.Tool == "lift_box" && r.Autonomy != tc.want {

@@ -70,6 +70,7 @@ type GovernedServerReconciler struct {
 	OperatorNamespace string
 
 	listings *listings
+	shelved  shelved
 }
 
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers;toolpolicies;approvalrequests,verbs=get;list;watch
@@ -96,12 +97,15 @@ func (r *GovernedServerReconciler) SetupWithManager(ctx context.Context, mgr ctr
 	}
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	kept := &metav1.PartialObjectMetadata{}
+	kept.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.GovernedServer{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ToolPolicy{}, handler.EnqueueRequestsFromMapFunc(governedBy(mgr.GetClient(), r.OperatorNamespace))).
 		WatchesMetadata(namespaceMeta(), handler.EnqueueRequestsFromMapFunc(inNamespace(mgr.GetClient())), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1alpha1.ApprovalRequest{}, handler.EnqueueRequestsFromMapFunc(serverAsked), builder.WithPredicates(fateChanged())).
 		WatchesMetadata(secret, handler.EnqueueRequestsFromMapFunc(serverLabelled)).
+		WatchesMetadata(kept, handler.EnqueueRequestsFromMapFunc(serverLabelled)).
 		WatchesRawSource(source.Channel(news, handler.TypedEnqueueRequestsFromMapFunc(
 			func(_ context.Context, key types.NamespacedName) []reconcile.Request {
 				return []reconcile.Request{{NamespacedName: key}}
@@ -116,6 +120,7 @@ func (r *GovernedServerReconciler) Reconcile(ctx context.Context, req ctrl.Reque
 	if err := r.Client.Get(ctx, req.NamespacedName, &server); err != nil || !server.DeletionTimestamp.IsZero() {
 		if client.IgnoreNotFound(err) == nil {
 			r.listings.forget(req.NamespacedName)
+			r.shelved.forget(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -125,10 +130,13 @@ func (r *GovernedServerReconciler) Reconcile(ctx context.Context, req ctrl.Reque
 	}
 	before := server.DeepCopy()
 	observe(&server, facts)
-	if err := r.save(ctx, before, &server); err != nil {
+	if err := r.save(ctx, before, &server, facts); err != nil {
 		return quiet(err)
 	}
 	if err := r.mark(ctx, &server, facts); err != nil {
+		return quiet(err)
+	}
+	if err := r.shelve(ctx, &server, facts); err != nil {
 		return quiet(err)
 	}
 	if facts.more {
@@ -277,11 +285,11 @@ func (r *GovernedServerReconciler) settleGone(ctx context.Context, held, known m
 }
 
 // save patches a changed status, then tells people what is new.
-func (r *GovernedServerReconciler) save(ctx context.Context, before, after *v1alpha1.GovernedServer) error {
+func (r *GovernedServerReconciler) save(ctx context.Context, before, after *v1alpha1.GovernedServer, f facts) error {
 	if equality.Semantic.DeepEqual(before.Status, after.Status) {
 		return nil
 	}
-	notices := noticesOf(before, after)
+	notices := noticesOf(before, after, r.bodiesOf(ctx, before, after, f))
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, after, patch); err != nil {
 		return fmt.Errorf("save status: %w", err)

@@ -12,9 +12,11 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/classify"
+	"github.com/tidewaiter/tidewaiter/internal/definitions"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
 // orderFor says how to list a server as its spec is now.
@@ -30,8 +32,8 @@ func (r *GovernedServerReconciler) orderFor(server *v1alpha1.GovernedServer, ver
 	}
 }
 
-// list resolves the endpoint, with Secrets as they are now, lists the tools and classifies them. Nothing but names,
-// digests and verdicts is kept: definitions can be large, and there are many servers.
+// list resolves the endpoint, with Secrets as they are now, lists the tools and classifies them. Definitions are kept
+// compressed and bounded, to be put away and compared: they can be large, and there are many servers.
 func (r *GovernedServerReconciler) list(ctx context.Context, server *v1alpha1.GovernedServer) (listing, *fault) {
 	target, done, err := r.target(ctx, server)
 	if err != nil {
@@ -43,14 +45,42 @@ func (r *GovernedServerReconciler) list(ctx context.Context, server *v1alpha1.Go
 		return listing{}, faultOf(err)
 	}
 	verdicts := classify.Server(result.Tools, classify.Options{TrustReadOnlyHint: server.Spec.Classification.TrustReadOnlyHint})
-	got := listing{server: v1alpha1.ServerInfo{Name: result.Server.Name, Version: result.Server.Version, ProtocolVersion: result.Server.ProtocolVersion}, announces: result.Announces, gaps: result.Gaps}
+	said := result.Server
+	got := listing{
+		server:    v1alpha1.ServerInfo{Name: said.Name, Version: said.Version, ProtocolVersion: said.ProtocolVersion, InstructionsDigest: said.InstructionsDigest},
+		announces: result.Announces, gaps: result.Gaps, definitions: shelve(result),
+	}
 	for i, d := range result.Tools {
 		v := verdicts[i]
 		got.tools = append(got.tools, v1alpha1.ToolStatus{
 			Name: d.Name, ClassifiedTier: v.Tier, Tier: v.Tier, Source: v.Source, Reason: v.Reason, Digest: d.Digest(),
+			Annotations: hintsOf(d.Annotations),
 		})
 	}
 	return got, nil
+}
+
+// shelve compresses what a server says, its instructions first, as far as there is room.
+func shelve(result discovery.Result) definitions.Kept {
+	var s definitions.Shelf
+	if text := result.Server.Instructions; text != "" && tool.DigestOf(text) == result.Server.InstructionsDigest {
+		s.Add([]byte(text))
+	}
+	for _, d := range result.Tools {
+		s.Add(d.Canonical())
+	}
+	return s.Kept
+}
+
+// hintsOf returns a server's hints about a tool, nil where it gives none.
+func hintsOf(a tool.Annotations) *v1alpha1.ToolAnnotations {
+	hints := v1alpha1.ToolAnnotations{
+		ReadOnlyHint: a.ReadOnlyHint, DestructiveHint: a.DestructiveHint, IdempotentHint: a.IdempotentHint, OpenWorldHint: a.OpenWorldHint,
+	}
+	if hints == (v1alpha1.ToolAnnotations{}) {
+		return nil
+	}
+	return &hints
 }
 
 // watch follows a server's announcements, with Secrets as they are when it begins.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/definitions"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
 )
 
@@ -39,6 +40,8 @@ type listing struct {
 	// tools are sorted by name; tier, source and reason are the classifier's.
 	tools []v1alpha1.ToolStatus
 	gaps  []string
+	// definitions are those of the tools, and the instructions, as far as there was room.
+	definitions definitions.Kept
 }
 
 // fault is why a listing failed: a reason of api/v1alpha1 and one stable sentence.
@@ -191,18 +194,22 @@ func (l *listings) finish(key types.NamespacedName, e *entry, got listing, faile
 		return false // another order has come meanwhile
 	}
 	l.metrics.observe(key, failed, now, now.Sub(e.started))
-	before := e.seen
+	before, after := e.seen, e.seen
 	if failed != nil {
 		e.failures++
-		e.seen.fault = failed
+		after.fault = failed
 		e.due = sooner(e.due, now.Add(l.backoff(e.failures)))
 	} else {
 		e.failures = 0
-		e.seen = seen{last: &got}
+		after = seen{last: &got}
 		e.due = sooner(e.due, now.Add(e.order.interval))
 	}
 	l.wake(key, e)
-	return !reflect.DeepEqual(before, e.seen)
+	if reflect.DeepEqual(before, after) {
+		return false
+	}
+	e.seen = after
+	return true
 }
 
 // backoff doubles with every failure in a row; half of it is random, so that servers that failed together do not come

@@ -6,7 +6,6 @@ package controllers
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,8 +22,8 @@ const maxNotices = 20
 type notice struct{ kind, reason, action, message string }
 
 // noticesOf returns what people should be told of a change; the same state twice gives none.
-func noticesOf(before, after *v1alpha1.GovernedServer) []notice {
-	notices := slices.Concat(reachNotices(before, after), toolNotices(before, after), autonomyNotices(before, after))
+func noticesOf(before, after *v1alpha1.GovernedServer, said bodies) []notice {
+	notices := slices.Concat(reachNotices(before, after), toolNotices(before, after, said), autonomyNotices(before, after))
 	return notices[:min(len(notices), maxNotices)]
 }
 
@@ -41,48 +40,6 @@ func reachNotices(before, after *v1alpha1.GovernedServer) []notice {
 	default:
 		return nil // the first listing has a notice of its own
 	}
-}
-
-func toolNotices(before, after *v1alpha1.GovernedServer) []notice {
-	if after.Status.LastChanged == nil {
-		return nil
-	}
-	if before.Status.LastChanged == nil || before.Status.EndpointDigest != after.Status.EndpointDigest {
-		return []notice{{corev1.EventTypeNormal, v1alpha1.ReasonFirstContact, "Discover", fmt.Sprintf(
-			"Listed for the first time at this endpoint and trusted as they are: %d tools", len(after.Status.Tools))}}
-	}
-	old := map[string]string{}
-	for _, t := range before.Status.Tools {
-		old[t.Name] = t.Digest
-	}
-	var came, changed, gone []string
-	for _, t := range after.Status.Tools {
-		digest, known := old[t.Name]
-		delete(old, t.Name)
-		switch {
-		case !known:
-			came = append(came, quote(t.Name))
-		case digest != t.Digest:
-			changed = append(changed, quote(t.Name))
-		}
-	}
-	for name := range old {
-		gone = append(gone, quote(name))
-	}
-	var parts []string
-	for _, part := range []struct {
-		what  string
-		names []string
-	}{{"new", came}, {"changed", changed}, {"gone", gone}} {
-		if len(part.names) > 0 {
-			slices.Sort(part.names)
-			parts = append(parts, part.what+": "+listNames(part.names))
-		}
-	}
-	if len(parts) == 0 {
-		return nil
-	}
-	return []notice{{corev1.EventTypeNormal, v1alpha1.ReasonToolsChanged, "Discover", glyph.Clip(sentence(strings.Join(parts, "; ")), maxMessage)}}
 }
 
 func autonomyNotices(before, after *v1alpha1.GovernedServer) []notice {

@@ -4,7 +4,6 @@
 package controllers
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,8 +20,8 @@ import (
 )
 
 const (
-	// maxToolBytes is how much of a status tools may take, as JSON.
-	maxToolBytes = 700_000
+	// shortReason is how much of each reason is kept, in bytes, where all of them take too much.
+	shortReason = 64
 	// maxMessage is how long the message of a condition or event may be, in bytes.
 	maxMessage = 512
 )
@@ -34,49 +33,61 @@ func observe(server *v1alpha1.GovernedServer, f facts) {
 	if status.EndpointDigest != f.endpointDigest {
 		// What came from another endpoint says nothing of this one. Denials stay with the records.
 		status.EndpointDigest = f.endpointDigest
-		status.Server, status.Counts, status.LastChanged, status.Tools = nil, nil, nil, nil
+		status.Server, status.Counts, status.LastChanged, status.Tools, status.Accepted = nil, nil, nil, nil, nil
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionReachable)
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionClassified)
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionPinsMatch)
 	}
 	gaps := setTools(server, f)
-	complete := setRecords(server, f)
+	standing, complete := setRecords(server, f)
 	if !complete {
 		gaps = append(gaps, fmt.Sprintf("there is room for %d records, and some decisions are not counted", maxRecords))
 	}
-	setConditions(server, f, gaps)
+	setConditions(server, f, standing, gaps)
 }
 
-// setTools sets the tools, with what is in force for each, and returns what is left out.
+// setTools sets the tools and the instructions, with what is in force for each, and returns what is left out.
 func setTools(server *v1alpha1.GovernedServer, f facts) (gaps []string) {
 	status, before := &server.Status, server.Status.Tools
+	pinning, firstContact := server.Spec.Pinning, status.LastChanged == nil
+	known := inventory{tools: remembered(before), accepted: status.Accepted}
+	listed, introduction := known.tools, status.Server
 	if last := f.seen.last; last != nil {
-		status.Tools = slices.Clone(last.tools)
-		status.Server = new(last.server)
-		gaps = slices.Clone(last.gaps)
-	} else {
-		status.Tools = remembered(before)
+		listed, introduction, gaps = last.tools, &last.server, slices.Clone(last.gaps)
 	}
-	standing := policy.Compile(policy.Inputs{Server: server, Policies: f.policies, OperatorNamespace: f.operatorNamespace, EndpointDigest: f.endpointDigest})
+	now, left := relist(known, listed, firstContact, pinning)
+	status.Tools, status.Accepted, gaps = now.tools, now.accepted, append(gaps, left...)
+	if introduction != nil {
+		status.Server = reintroduce(status.Server, *introduction, pinning)
+	}
+	standing := f.compile(server)
+	settle(server, standing)
 	size := 0
 	for i := range status.Tools {
 		t := &status.Tools[i]
 		if s, known := standing.Standing(t.Name); known {
 			t.Tier, t.Source, t.Reason = s.Tier, s.Source, s.Reason
 		}
-		if size += jsonSize(t); size > maxToolBytes {
-			gaps = append(gaps, fmt.Sprintf("the tools take more than %d bytes", maxToolBytes))
-			status.Tools = status.Tools[:i]
-			break
+		size += jsonSize(t)
+	}
+	if size > maxToolBytes { // by reasons that are longer than the classifier's
+		for i := range status.Tools {
+			status.Tools[i].Reason = glyph.Clip(status.Tools[i].Reason, shortReason)
 		}
 	}
-	if f.seen.last == nil && status.LastChanged == nil {
+	if f.seen.last == nil && firstContact {
 		return gaps // never listed
 	}
-	if status.LastChanged == nil || !slices.EqualFunc(before, status.Tools, sameTool) {
+	if firstContact || !slices.EqualFunc(before, status.Tools, sameTool) {
 		status.LastChanged = &metav1.Time{Time: f.now.Truncate(time.Second)}
 	}
 	status.Counts = countTiers(status.Tools)
 	return gaps
+}
+
+// compile joins what is known of the server now.
+func (f facts) compile(server *v1alpha1.GovernedServer) *policy.Server {
+	return policy.Compile(policy.Inputs{Server: server, Policies: f.policies, OperatorNamespace: f.operatorNamespace, EndpointDigest: f.endpointDigest})
 }
 
 // remembered returns the tools of a status for use as a listing. What the classifier said of a tool beside its tier is
@@ -113,16 +124,8 @@ func countTiers(tools []v1alpha1.ToolStatus) *v1alpha1.TierCounts {
 	return counts
 }
 
-func jsonSize(t *v1alpha1.ToolStatus) int {
-	text, err := json.Marshal(t)
-	if err != nil {
-		return maxToolBytes
-	}
-	return len(text) + len(",")
-}
-
-// setRecords counts what ended and sets where every tool with a record stands.
-func setRecords(server *v1alpha1.GovernedServer, f facts) (complete bool) {
+// setRecords counts what ended and sets where every tool with a record stands. It returns what is in force then.
+func setRecords(server *v1alpha1.GovernedServer, f facts) (standing *policy.Server, complete bool) {
 	status := &server.Status
 	e := f.evidence
 	e.digests = make(map[string]string, len(status.Tools))
@@ -130,7 +133,7 @@ func setRecords(server *v1alpha1.GovernedServer, f facts) (complete bool) {
 		e.digests[t.Name] = t.Digest
 	}
 	status.Records, complete = account(status.Records, e)
-	standing := policy.Compile(policy.Inputs{Server: server, Policies: f.policies, OperatorNamespace: f.operatorNamespace, EndpointDigest: f.endpointDigest})
+	standing = f.compile(server)
 	for i := range status.Records {
 		record := &status.Records[i]
 		s, listed := standing.Standing(record.Tool)
@@ -143,11 +146,11 @@ func setRecords(server *v1alpha1.GovernedServer, f facts) (complete bool) {
 			record.Autonomy = v1alpha1.AutonomyNone
 		}
 	}
-	return complete
+	return standing, complete
 }
 
 // setConditions sums up. While the first listing under a spec is awaited, what the last one said stands.
-func setConditions(server *v1alpha1.GovernedServer, f facts, gaps []string) {
+func setConditions(server *v1alpha1.GovernedServer, f facts, standing *policy.Server, gaps []string) {
 	conditions := &server.Status.Conditions
 	awaited := f.seen.fault == nil && f.seen.last == nil
 	if !awaited {
@@ -182,7 +185,29 @@ func setConditions(server *v1alpha1.GovernedServer, f facts, gaps []string) {
 	} else {
 		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "Every ToolPolicy that targets the server can be used as written")
 	}
+	switch drifted := driftedNames(standing); {
+	case server.Spec.Pinning == v1alpha1.PinningOff || server.Status.LastChanged == nil:
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionPinsMatch)
+	case len(drifted) > 0:
+		set(v1alpha1.ConditionPinsMatch, metav1.ConditionFalse, v1alpha1.ReasonDrifted,
+			"Nobody accepted what the server now says of "+listNames(drifted)+": review it, then pin it")
+	default:
+		set(v1alpha1.ConditionPinsMatch, metav1.ConditionTrue, v1alpha1.ReasonPinned, "Every definition is the accepted one")
+	}
 	setReady(server, f.now)
+}
+
+// driftedNames returns what is not accepted, the instructions first, then tools in their order.
+func driftedNames(standing *policy.Server) []string {
+	var names []string
+	for _, d := range standing.Drift() {
+		if d.Tool == "" {
+			names = append(names, "the instructions")
+			continue
+		}
+		names = append(names, quote(d.Tool))
+	}
+	return names
 }
 
 // setReady sums up the other conditions. Two write some of them, each at the version that it read, and both call this:
@@ -212,6 +237,10 @@ func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string,
 		if c.Status != metav1.ConditionTrue {
 			return c.Status, c.Reason, c.Message
 		}
+	}
+	if c := meta.FindStatusCondition(conditions, v1alpha1.ConditionPinsMatch); c != nil &&
+		server.Spec.Pinning == v1alpha1.PinningEnforce && c.Status != metav1.ConditionTrue {
+		return c.Status, c.Reason, c.Message
 	}
 	if accountOf(server) != "" {
 		switch c := meta.FindStatusCondition(conditions, v1alpha1.ConditionGatewayAuthorized); {

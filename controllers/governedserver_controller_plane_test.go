@@ -66,7 +66,7 @@ func (y *yard) govern(t *testing.T) {
 	skip := true
 	mgr, err := ctrl.NewManager(y.manager, ctrl.Options{
 		Scheme: serverScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
-		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{y.namespace: {}}},
+		Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{y.namespace: {}, fixture.SystemNamespace: {}}},
 	})
 	if err != nil {
 		t.Fatal(err)

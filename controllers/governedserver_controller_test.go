@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,11 +35,11 @@ func TestWhatIsSeenOfAServerShowsInItsConditions(t *testing.T) {
 		want map[string]string
 	}{
 		"nothing yet":             {seen{}, map[string]string{"Reachable": "Unknown/NotListedYet", "Classified": "Unknown/NotListedYet", "PolicyAccepted": ok, "Ready": "Unknown/NotListedYet"}},
-		"listed":                  {listed(getBox()), map[string]string{"Reachable": "True/Listed", "Classified": "True/Classified", "PolicyAccepted": ok, "Ready": "True/Ready"}},
-		"listed without tools":    {listed(), map[string]string{"Reachable": "True/Listed", "Classified": "True/Classified", "PolicyAccepted": ok, "Ready": "True/Ready"}},
+		"listed":                  {listed(getBox()), map[string]string{"Reachable": "True/Listed", "Classified": "True/Classified", "PinsMatch": "True/Pinned", "PolicyAccepted": ok, "Ready": "True/Ready"}},
+		"listed without tools":    {listed(), map[string]string{"Reachable": "True/Listed", "Classified": "True/Classified", "PinsMatch": "True/Pinned", "PolicyAccepted": ok, "Ready": "True/Ready"}},
 		"never reached":           {seen{fault: unauthorized}, map[string]string{"Reachable": "False/Unauthorized", "Classified": "Unknown/NotListedYet", "PolicyAccepted": ok, "Ready": "False/Unauthorized"}},
-		"reached before, not now": {stale, map[string]string{"Reachable": "False/Unauthorized", "Classified": "False/Stale", "PolicyAccepted": ok, "Ready": "False/Stale"}},
-		"more than is kept":       {gappy, map[string]string{"Reachable": "True/Listed", "Classified": "False/Truncated", "PolicyAccepted": ok, "Ready": "False/Truncated"}},
+		"reached before, not now": {stale, map[string]string{"Reachable": "False/Unauthorized", "Classified": "False/Stale", "PinsMatch": "True/Pinned", "PolicyAccepted": ok, "Ready": "False/Stale"}},
+		"more than is kept":       {gappy, map[string]string{"Reachable": "True/Listed", "Classified": "False/Truncated", "PinsMatch": "True/Pinned", "PolicyAccepted": ok, "Ready": "False/Truncated"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +192,7 @@ func TestTrustIsEarnedPromotedAndLost(t *testing.T) {
 	d.see(t, listed()) // the tool is left out of one list,
 	stands(v1alpha1.AutonomyDisqualified, "Normal ToolsChanged")
 	d.see(t, listed(liftBox(func(s *v1alpha1.ToolStatus) { s.Digest = "sha256:t2" }))) // and comes back, changed
-	stands(v1alpha1.AutonomyDisqualified, "Normal ToolsChanged")
+	stands(v1alpha1.AutonomyDisqualified, "Warning ToolsChanged")
 	if r := d.stored(t).Status.Records[0]; r.Approved != 0 || r.Denied != 1 {
 		t.Errorf("record is %+v", r)
 	}
@@ -259,8 +258,9 @@ func TestOverridesShowInTheEffectiveTierAlsoAfterARestart(t *testing.T) {
 
 func TestARejectedPolicyIsNamed(t *testing.T) {
 	t.Parallel()
-	broken := &v1alpha1.ToolPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "harbour", Name: "broken"}, Spec: v1alpha1.ToolPolicySpec{Targets: []string{"cranes"}}}
-	meta.SetStatusCondition(&broken.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInvalid})
+	broken := &v1alpha1.ToolPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "harbour", Name: "broken"}, Spec: v1alpha1.ToolPolicySpec{
+		Targets: []string{"cranes"}, Rules: []v1alpha1.Rule{{Name: "r", Tools: []string{"*"}, When: "args.", Decision: v1alpha1.EffectDeny}},
+	}}
 	got := newDock(t, interceptor.Funcs{}, cranes(), broken).see(t, listed(getBox()))
 	if s := states(got); s["PolicyAccepted"] != "False/PolicyRejected" || s["Ready"] != "False/PolicyRejected" {
 		t.Errorf("conditions are %v", s)

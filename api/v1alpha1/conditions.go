@@ -91,6 +91,11 @@ const (
 	ReasonFirstContact = "FirstContact"
 	// ReasonToolsChanged: tools came, went or changed their definition; look at status.tools.
 	ReasonToolsChanged = "ToolsChanged"
+	// ReasonInstructionsChanged: the server gives models other instructions; read them, then accept them by a pin.
+	ReasonInstructionsChanged = "InstructionsChanged"
+	// ReasonDefinitionsNotKept: delete or rename the ConfigMap that the message names; until then nothing can show what
+	// has changed in a tool.
+	ReasonDefinitionsNotKept = "DefinitionsNotKept"
 	// ReasonEligible: a tool has a clean record; promote it in a ToolPolicy if it should run unattended.
 	ReasonEligible = "Eligible"
 	// ReasonUnattended: a promotion came into force.

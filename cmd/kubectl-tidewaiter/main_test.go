@@ -31,6 +31,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
 // asPlugin makes the test binary the plugin itself, so that kubectl can run it.
@@ -122,10 +123,14 @@ func (s *scene) startManager(t *testing.T, c clock.PassiveClock) {
 func (s *scene) ask(t *testing.T, name string, edits ...func(*v1alpha1.ApprovalRequest)) *v1alpha1.ApprovalRequest {
 	t.Helper()
 	digest := "sha256:" + strings.Repeat("0", 64)
+	endpoint, err := tool.EndpointDigest(s.server.Spec.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
 	request := fixture.With(v1alpha1.ApprovalRequest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
 		Spec: v1alpha1.ApprovalRequestSpec{
-			ServerRef: v1alpha1.ServerReference{Name: "cranes", UID: string(s.server.UID)}, EndpointDigest: digest,
+			ServerRef: v1alpha1.ServerReference{Name: "cranes", UID: string(s.server.UID)}, EndpointDigest: endpoint,
 			Tool: "lift_box", ToolDigest: digest, Arguments: `{"box":"7"}`, ArgumentsSize: 11, ActionHash: digest,
 			BlastRadius: v1alpha1.BlastRadius{Scope: v1alpha1.BlastSingle, Summary: `scoped to box="7"`},
 			Requester:   v1alpha1.Requester{Username: "crew"}, Tier: v1alpha1.TierReversible, GatedBy: "tier",

@@ -64,6 +64,7 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 			// ours.
 			ByObject: map[client.Object]cache.ByObject{
 				&coordinationv1.Lease{}: {Label: labels.NewSelector().Add(*labelled)},
+				&corev1.ConfigMap{}:     {Label: labels.NewSelector().Add(*labelled)},
 				&corev1.Secret{}:        {Label: labels.NewSelector().Add(*labelled)},
 				&rbacv1.Role{}:          {Label: labels.NewSelector().Add(*labelled)},
 				&rbacv1.RoleBinding{}:   {Label: labels.SelectorFromSet(labels.Set{controllers.ManagedByLabel: controllers.ManagedBy})},
