@@ -116,9 +116,12 @@ func spell(t *rapid.T, b *strings.Builder, v any) {
 
 func spellNumber(t *rapid.T, number string) string {
 	forms := []string{number}
-	if strings.Contains(number, ".") {
+	switch {
+	case strings.Contains(number, "."):
 		forms = append(forms, number+"0", number+"00e0", number+"e-0")
-	} else {
+	case number == "0":
+		forms = append(forms, "-0", "0.0", "0e7")
+	default:
 		forms = append(forms, number+".0", number+"e0", number+".000E+0", number+"0e-1")
 	}
 	return rapid.SampledFrom(forms).Draw(t, "form")
