@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,10 @@ import (
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -123,7 +126,7 @@ func (s *session) connect() error {
 	config.QPS, config.Burst = 50, 300
 	config.WarningHandlerWithContext = &warnings{out: s.ErrOut}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -136,12 +139,26 @@ func (s *session) connect() error {
 	return nil
 }
 
+// readNamespace reads the namespace of the flags and of the kubeconfig, if there is one, and nothing else.
+func (s *session) readNamespace() error {
+	var err error
+	s.namespace, _, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules, &s.overrides).Namespace()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		s.namespace = cmp.Or(s.overrides.Context.Namespace, metav1.NamespaceDefault)
+	case err != nil:
+		return fmt.Errorf("read namespace: %w", err)
+	}
+	return nil
+}
+
 // knownKinds are the kinds that the verbs use: discovery would cost a dozen requests, and fail where one of them does.
 func knownKinds() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"ApprovalRequest", "GovernedServer", "ToolPolicy"} {
 		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
 	mapper.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
 	return mapper

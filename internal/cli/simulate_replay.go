@@ -61,6 +61,8 @@ type summary struct {
 	Untouched int `json:"untouched"`
 	// Repeated are further receipts of calls that people were asked about.
 	Repeated int `json:"repeated"`
+	// Unreadable are lines of an accepted broken chain that are no receipts, and no decisions either.
+	Unreadable int `json:"unreadable,omitempty"`
 	// LeftOut counts what was decided by something else than policy, by its code.
 	LeftOut map[string]int `json:"leftOut,omitempty"`
 	// Notes say what could not be taken into account.
@@ -111,7 +113,7 @@ func notesOn(proposed manifests, offline bool) []string {
 func (r *replay) take(ctx context.Context, line recorded) error {
 	switch {
 	case line.unreadable:
-		r.summary.LeftOut["Unreadable"]++
+		r.summary.Unreadable++
 		return nil
 	case line.Kind != receipt.KindDecision:
 		return nil

@@ -63,6 +63,7 @@ func (t *textReport) finish(s summary) error {
 		{s.Unchanged, "would have been decided as they were"},
 		{s.Already, "the policies in force now decide otherwise already, as the proposed ones would"},
 		{s.Untouched, "of tools of which the proposed policies say what those in force say"},
+		{s.Unreadable, "lines are no receipts"},
 		{s.Repeated, "sent again: a call that people were asked about counts once"},
 	} {
 		if line.count > 0 {
