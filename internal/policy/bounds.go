@@ -44,7 +44,7 @@ func (e *evaluation) loosest() Effect {
 		return Deny
 	case s.mode.observe:
 		return e.loosestObserved()
-	case c.decision.Reason == ReasonToolUnknown, s.pinning == v1alpha1.PinningEnforce && !(s.instructions.accepted && c.standing.accepted):
+	case c.decision.Reason == ReasonToolUnknown, s.pinning == v1alpha1.PinningEnforce && (!s.instructions.accepted || !c.standing.accepted):
 		return Deny
 	}
 	h := e.hear(c.rulings, s.gates)
@@ -86,8 +86,6 @@ func (e *evaluation) loosestObserved() Effect {
 		return Deny
 	case !h.silent:
 		return min(h.limit, h.must)
-	case e.c.gated:
-		return min(h.limit, max(h.loosest, e.loosestOf(&h)))
 	default:
 		return h.limit
 	}

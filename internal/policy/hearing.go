@@ -26,7 +26,7 @@ type named struct {
 // rulingOn returns the rules of a policy that name a tool, in their order.
 func (p *Policy) rulingOn(tool string) ruling {
 	r, sure := ruling{policy: p}, p.ruleTools.find(tool)
-	for _, i := range p.ruleTools.may(tool) {
+	for _, i := range p.ruleTools.with(sure) {
 		n := named{clause: &p.rules[i]}
 		if !slices.Contains(sure, i) {
 			n.doubt = p.ruleTools.doubtOf(i)

@@ -32,6 +32,9 @@ type Policy struct {
 	preview  []preview
 	pins     map[string][]string // digests by tool; "" for the instructions
 
+	// tierAt names the tier overrides.
+	tierAt []string
+
 	// These find the entries of a list that name a tool.
 	ruleTools, previewTools, tierTools, autonomyTools roster
 
@@ -88,6 +91,7 @@ func Parse(object *v1alpha1.ToolPolicy) *Policy {
 		p.addPreview(i, &spec.Preview[i])
 	}
 	for i, o := range spec.Tiers {
+		p.tierAt = append(p.tierAt, p.at("tiers", i))
 		if o.Tool != "" {
 			p.tierTools.addName(i, o.Tool)
 		} else {
@@ -161,6 +165,7 @@ func (p *Policy) at(list string, index int) string {
 // names says what verdicts call a part of the policy, in as many bytes as a request has room for.
 func (p *Policy) names(part string) string {
 	const room = 256
+	part = glyph.Clip(part, room/2)
 	return glyph.Clip(p.name, room-len(part)-1) + " " + part
 }
 

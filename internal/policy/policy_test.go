@@ -5,7 +5,6 @@ package policy
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"pgregory.net/rapid"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
@@ -236,136 +234,6 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// The generators below draw from few names and digests, so that entries hit tools often.
-
-func drawPolicy(t *rapid.T, name string) v1alpha1.ToolPolicy {
-	tool := rapid.SampledFrom([]string{"get_invoice", "update_invoice", "wipe_ledger", "unheard_of"})
-	digest := rapid.SampledFrom([]string{digestA, digestB})
-	spec := v1alpha1.ToolPolicySpec{}
-	for range rapid.IntRange(0, 3).Draw(t, "tiers") {
-		o := v1alpha1.TierOverride{Reason: "r", Tier: rapid.SampledFrom([]v1alpha1.Tier{v1alpha1.TierRead, v1alpha1.TierReversible, v1alpha1.TierIrreversible, "", "Odd"}).Draw(t, "tier")}
-		if rapid.Bool().Draw(t, "glob") {
-			o.Tools = []string{rapid.SampledFrom([]string{"*", "get_*", "*_invoice", "wipe?ledger", "["}).Draw(t, "glob")}
-		} else {
-			o.Tool, o.Digest = tool.Draw(t, "tool"), digest.Draw(t, "digest")
-		}
-		spec.Tiers = append(spec.Tiers, o)
-	}
-	for range rapid.IntRange(0, 3).Draw(t, "autonomy") {
-		spec.Autonomy = append(spec.Autonomy, v1alpha1.AutonomyRule{Tool: tool.Draw(t, "tool"), Digest: digest.Draw(t, "digest"),
-			Mode: rapid.SampledFrom([]v1alpha1.AutonomyMode{v1alpha1.ModeUnattended, v1alpha1.ModeUnattended, v1alpha1.ModeAttended, "", "Odd"}).Draw(t, "mode")})
-	}
-	return policyOf(name, spec)
-}
-
-func drawServer(t *rapid.T) *v1alpha1.GovernedServer {
-	return server(func(s *v1alpha1.GovernedServer) {
-		s.Spec.Autonomy.CleanApprovals = rapid.Int32Range(-1, 5).Draw(t, "clean")
-		s.Spec.Approvals.Required = v1alpha1.RequiredApprovals{Reversible: rapid.Int32Range(0, 8).Draw(t, "reversible"), Irreversible: rapid.Int32Range(0, 8).Draw(t, "irreversible")}
-		s.Spec.Classification.MinimumTier = rapid.SampledFrom([]v1alpha1.Tier{"", v1alpha1.TierRead, v1alpha1.TierReversible, v1alpha1.TierIrreversible}).Draw(t, "minimum")
-		for i := range s.Status.Records {
-			s.Status.Records[i].Approved = rapid.Int32Range(0, 6).Draw(t, "approved")
-			s.Status.Records[i].Denied = rapid.Int32Range(0, 1).Draw(t, "denied")
-			s.Status.Records[i].Digest = rapid.SampledFrom([]string{digestA, digestA, digestB, ""}).Draw(t, "digest")
-		}
-	})
-}
-
-func drawCall(t *rapid.T) Call {
-	return Call{
-		Tool:      rapid.SampledFrom([]string{"get_invoice", "update_invoice", "wipe_ledger", "unheard_of", ""}).Draw(t, "tool"),
-		Freshness: rapid.SampledFrom([]Freshness{Stale, Unproven, Fresh, 9}).Draw(t, "freshness"),
-	}
-}
-
-func drawPolicies(t *rapid.T) []v1alpha1.ToolPolicy {
-	var all []v1alpha1.ToolPolicy
-	for i := range rapid.IntRange(0, 4).Draw(t, "policies") {
-		all = append(all, drawPolicy(t, fmt.Sprint("p", i)))
-	}
-	return all
-}
-
-func TestLawOrderOfPoliciesNeverMatters(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
-		want := compile(s, policies, endpoint, Facts{}).Decide(call)
-		shuffled := slices.Clone(policies)
-		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		if diff := cmp.Diff(want, compile(s, shuffled, endpoint, Facts{}).Decide(call)); diff != "" {
-			t.Fatalf("verdict by order (-want +got):\n%s", diff)
-		}
-	})
-}
-
-func TestLawRaisingAndAttendingNeverAllowMore(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
-		strict := drawPolicy(t, "strict")
-		for i := range strict.Spec.Autonomy {
-			strict.Spec.Autonomy[i].Mode = v1alpha1.ModeAttended
-		}
-		strict.Spec.Tiers = slices.DeleteFunc(strict.Spec.Tiers, func(o v1alpha1.TierOverride) bool { return o.Tier != v1alpha1.TierIrreversible })
-		before := compile(s, policies, endpoint, Facts{}).Decide(call)
-		after := compile(s, append(slices.Clone(policies), strict), endpoint, Facts{}).Decide(call)
-		if after.Effect > before.Effect {
-			t.Fatalf("a strict policy widened %v to %v", before.Effect, after.Effect)
-		}
-		if after.Effect == RequireApproval && after.RequiredApprovals < before.RequiredApprovals {
-			t.Fatalf("a strict policy asks %d persons instead of %d", after.RequiredApprovals, before.RequiredApprovals)
-		}
-	})
-}
-
-func TestLawWhatTheGatewaySawNeverAllowsMore(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
-		seen := func(name string) map[string]bool {
-			if rapid.Bool().Draw(t, name) {
-				return map[string]bool{call.Tool: true}
-			}
-			return nil
-		}
-		facts := Facts{Denied: seen("denied"), Ambiguous: seen("ambiguous"), Drifted: seen("drifted")}
-		before := compile(s, policies, endpoint, Facts{}).Decide(call)
-		after := compile(s, policies, endpoint, facts).Decide(call)
-		if after.Effect > before.Effect {
-			t.Fatalf("facts %v widened %v to %v", facts, before.Effect, after.Effect)
-		}
-		if after.Effect == RequireApproval && after.RequiredApprovals < before.RequiredApprovals {
-			t.Fatalf("facts %v ask %d persons instead of %d", facts, after.RequiredApprovals, before.RequiredApprovals)
-		}
-	})
-}
-
-func TestLawCeiling(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		got := compile(drawServer(t), drawPolicies(t), endpoint, Facts{}).Decide(drawCall(t))
-		if got.Effect == Allow && got.Tier != v1alpha1.TierRead && got.Tier != v1alpha1.TierReversible {
-			t.Fatalf("an %s tool was allowed: %+v", got.Tier, got)
-		}
-		if got.Effect == Allow && got.Tier == v1alpha1.TierReversible && (got.Tool.Record.Denied > 0 || got.Tool.Record.Approved < 1) {
-			t.Fatalf("a tool ran unattended on this record: %+v", got.Tool.Record)
-		}
-	})
-}
-
-func TestLawMorePersonsNeverAllowMore(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s, policies, call := drawServer(t), drawPolicies(t), drawCall(t)
-		more := s.DeepCopy()
-		more.Spec.Approvals.Required.Reversible += rapid.Int32Range(0, 8).Draw(t, "more")
-		more.Spec.Approvals.Required.Irreversible += rapid.Int32Range(0, 8).Draw(t, "more")
-		before, after := compile(s, policies, endpoint, Facts{}).Decide(call), compile(more, policies, endpoint, Facts{}).Decide(call)
-		if after.Effect != before.Effect || after.RequiredApprovals < before.RequiredApprovals {
-			t.Fatalf("%v by %d persons became %v by %d", before.Effect, before.RequiredApprovals, after.Effect, after.RequiredApprovals)
-		}
-		if (after.Effect == RequireApproval) != (after.RequiredApprovals > 0) {
-			t.Fatalf("%v needs %d persons", after.Effect, after.RequiredApprovals)
-		}
-	})
-}
-
 func TestHowManyPersonsATierNeeds(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -435,16 +303,6 @@ func TestRevisionFollowsWhatTakesPart(t *testing.T) {
 	p.Generation++
 	if got := compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision; got == base {
 		t.Error("a new generation of a policy did not change the revision")
-	}
-}
-
-func BenchmarkDecide(b *testing.B) {
-	s := compile(server(), []v1alpha1.ToolPolicy{policyOf("p", promote("update_invoice", digestA))}, endpoint, Facts{})
-	b.ReportAllocs()
-	for b.Loop() {
-		if s.Decide(Call{Tool: "update_invoice", Freshness: Fresh}).Effect != Allow {
-			b.Fatal("not allowed")
-		}
 	}
 }
 

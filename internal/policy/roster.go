@@ -62,13 +62,19 @@ func (r *roster) find(tool string) []int {
 }
 
 // may returns the entries that name a tool, and those that may, in their order.
-func (r *roster) may(tool string) []int {
-	found := r.find(tool)
-	for _, d := range r.doubts {
-		found = append(found, d.entry)
+func (r *roster) may(tool string) []int { return r.with(r.find(tool)) }
+
+// with adds to entries those that may name any tool.
+func (r *roster) with(entries []int) []int {
+	if len(r.doubts) == 0 {
+		return entries
 	}
-	slices.Sort(found)
-	return slices.Compact(found)
+	all := slices.Clone(entries)
+	for _, d := range r.doubts {
+		all = append(all, d.entry)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // doubtOf says why it is not known which tools an entry names.

@@ -201,11 +201,12 @@ func (s *Server) revision() string {
 	}
 	for name, c := range s.tools {
 		st := &c.standing
-		line := fmt.Sprintf("tool %q %s %s %s %t %q %q", name, c.tool.Digest, st.tier, st.gatedBy, st.accepted, c.bounds, hints(c.annotations))
+		promoted := make([]string, 0, len(st.promoted))
 		for _, a := range st.promoted {
-			line += fmt.Sprintf(" %q", a.at)
+			promoted = append(promoted, a.at)
 		}
-		lines = append(lines, line)
+		lines = append(lines, fmt.Sprintf("tool %q %q %s %q %t %q %q %q",
+			name, c.tool.Digest, st.tier, st.gatedBy, st.accepted, promoted, c.bounds, hints(c.annotations)))
 	}
 	slices.Sort(lines)
 	h := sha256.New()

@@ -42,7 +42,7 @@ func judgePromotion(a *autonomy, t Tool, s *standing, clean int32) refusal {
 			"%s is Irreversible: every call needs approval, whatever its record", t.Name)}
 	case s.tier == v1alpha1.TierRead:
 		return refusal{v1alpha1.NotInForceRead, fmt.Sprintf("%s is Read: its calls run without approval anyway", t.Name)}
-	case !s.acceptance.accepted:
+	case !s.accepted:
 		return refusal{v1alpha1.NotInForceDigestDiffers, fmt.Sprintf(
 			"nobody accepted the definition %s of %s; accept it by a pin", t.Digest, t.Name)}
 	case s.attendedBy != "":

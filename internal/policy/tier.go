@@ -23,7 +23,7 @@ func overridesOf(policies []*Policy, tool string) []override {
 	var all []override
 	for _, p := range policies {
 		for _, i := range p.tierTools.may(tool) {
-			all = append(all, override{&p.object.Spec.Tiers[i], p.at("tiers", i), p.baseline})
+			all = append(all, override{&p.object.Spec.Tiers[i], p.tierAt[i], p.baseline})
 		}
 	}
 	return all

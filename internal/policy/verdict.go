@@ -177,7 +177,7 @@ func (e *evaluation) observed(full Decision) Decision {
 	h := e.hear(e.c.rulings[:e.c.baselines], s.gates[:s.gated])
 	d, binds := e.bind(&h)
 	switch {
-	case !binds:
+	case !binds, full.Effect == Allow:
 		return full.observed()
 	case unknown && d.Effect == RequireApproval:
 		return full // nobody can approve a call of a tool that is not known
