@@ -59,6 +59,8 @@ type lintReport struct {
 	Files      int    `json:"files"`
 	Policies   int    `json:"policies"`
 	Servers    int    `json:"servers"`
+	// PassedOver counts documents of other kinds.
+	PassedOver int `json:"passedOver"`
 	// ToolsKnown tells whether rules were compared with the tools that they speak of.
 	ToolsKnown bool          `json:"toolsKnown"`
 	Errors     int           `json:"errors"`
@@ -154,7 +156,7 @@ func (o *lintOptions) run(ctx context.Context, args []string) error {
 func (o *lintOptions) report(l *linter, files int, toolsKnown bool) error {
 	slices.SortFunc(l.findings, compareFindings)
 	r := lintReport{
-		APIVersion: viewVersion, Kind: "LintReport", Files: files, Policies: len(l.policies), Servers: len(l.servers), ToolsKnown: toolsKnown,
+		APIVersion: viewVersion, Kind: "LintReport", Files: files, Policies: len(l.policies), Servers: len(l.servers), PassedOver: l.passedOver, ToolsKnown: toolsKnown,
 		Findings: slices.Compact(append([]lintFinding{}, l.findings...)),
 	}
 	for _, f := range r.Findings {
@@ -184,6 +186,9 @@ func (r *lintReport) print(out io.Writer, format string) error {
 	}
 	fmt.Fprintf(&text, "%s: %s, %s: %s, %s\n", counted(r.Files, "file"), counted(r.Policies, "ToolPolicy"), counted(r.Servers, "GovernedServer"),
 		counted(r.Errors, "error"), counted(r.Warnings, "warning"))
+	if r.PassedOver > 0 {
+		fmt.Fprintf(&text, "%s of other kinds passed over\n", counted(r.PassedOver, "document"))
+	}
 	if !r.ToolsKnown && r.Policies > 0 {
 		text.WriteString("the tools are not known (--tools or --live): rules were not compared with them\n")
 	}

@@ -23,7 +23,14 @@ type linter struct {
 	servers  []linted
 	findings []lintFinding
 	// places says where an object was first defined.
-	places map[string]string
+	places map[string]definedAt
+	// passedOver counts the documents of other kinds.
+	passedOver int
+}
+
+type definedAt struct {
+	file string
+	line int
 }
 
 // linted is a ToolPolicy or a GovernedServer of a file. Sound is one that the API server would take.
@@ -70,32 +77,39 @@ func (l *linter) read(ctx context.Context, f sourceFile) {
 	}
 }
 
-// passOver says that a document is none of the two kinds. One that is no object of Kubernetes at all is an error where
-// the file was named: a policy without its first lines would be nothing, and nobody would know.
+// passOver leaves out a document that is none of the two kinds. One that is no object of Kubernetes at all is an error
+// where the file was named: a policy without its first lines would be nothing, and nobody would know.
 func (l *linter) passOver(f sourceFile, o manifest.Object) {
+	l.passedOver++
 	at := o.Place("")
 	switch {
-	case o.Other == "" && f.named:
-		l.say(f.path, severityError, "", manifest.Problem{Place: at, Message: "this is no object of Kubernetes: it has neither apiVersion nor kind"})
+	case !f.named: // directories have much else in them
 	case o.Other == "":
-		l.say(f.path, severityNote, "", manifest.Problem{Place: at, Message: "passed over: this is no object of Kubernetes"})
+		l.say(f.path, severityError, "", manifest.Problem{Place: at, Message: "this is no object of Kubernetes: it has neither apiVersion nor kind"})
 	default:
 		l.say(f.path, severityNote, "", manifest.Problem{Place: at, Message: fmt.Sprintf("passed over: the kind is %q", o.Other)})
 	}
 }
 
-// unique refuses a second object of one name: the one that is applied last would replace the other.
+// unique looks for a second object of one name: the one that is applied last would replace the other. In different files
+// they may be meant for different clusters.
 func (l *linter) unique(o linted) {
 	if l.places == nil {
-		l.places = map[string]string{}
+		l.places = map[string]definedAt{}
 	}
-	name := o.name()
-	at := o.Place("metadata.name")
-	if before, found := l.places[name]; found {
-		l.say(o.file, severityError, name, manifest.Problem{Place: at, Field: "metadata.name", Message: "this object is defined already, at " + before})
+	name, at := o.name(), o.Place("metadata.name")
+	before, found := l.places[name]
+	if !found {
+		l.places[name] = definedAt{o.file, at.Line}
 		return
 	}
-	l.places[name] = fmt.Sprintf("%s:%d", o.file, at.Line)
+	severity := severityWarning
+	if before.file == o.file {
+		severity = severityError
+	}
+	l.say(o.file, severity, name, manifest.Problem{
+		Place: at, Field: "metadata.name", Message: fmt.Sprintf("this object is defined already, at %s:%d; what is applied last replaces it", before.file, before.line),
+	})
 }
 
 func (l *linter) say(file, severity, object string, p manifest.Problem) {

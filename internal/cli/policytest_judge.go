@@ -130,8 +130,8 @@ func rulesOf(s *suite) []coveredRule {
 	return all
 }
 
-// decided is the rule that decided a call, as POLICY/RULE, and "" where none did.
-func decided(d policy.Decision, rules []coveredRule) string {
+// decidingRule is the rule that decided a call, as POLICY/RULE, and "" where none did.
+func decidingRule(d policy.Decision, rules []coveredRule) string {
 	if d.Observed != nil {
 		d = *d.Observed
 	}
@@ -153,7 +153,7 @@ func runSuites(suites []*suite) *testReport {
 			c := &s.Cases[i]
 			world := s.worlds[c.Server]
 			d := world.Decide(c.call())
-			rule := decided(d, rules)
+			rule := decidingRule(d, rules)
 			report.Coverage.count(rules, rule)
 			result := testResult{File: s.path, Name: c.Name, Tool: c.Call.Tool, Verdict: d.Effect.String(), By: rule}
 			if result.By == "" {

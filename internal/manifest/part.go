@@ -14,8 +14,11 @@ import (
 
 // Spec returns a document whose spec is a part of this one, so that its mistakes have their places here.
 func (d *Document) Spec(path string, value map[string]any) *Document {
-	part, shown, _ := d.find(path)
+	part, shown, whole := d.find(path)
 	node := &yaml.Node{Kind: yaml.MappingNode, Line: shown.Line, Column: shown.Column}
+	if !whole { // all of it comes from elsewhere
+		return &Document{Value: value, node: node, lines: d.lines}
+	}
 	node.Content = []*yaml.Node{{Kind: yaml.ScalarNode, Value: "spec", Line: shown.Line, Column: shown.Column}, part}
 	return &Document{Value: value, node: node, lines: d.lines}
 }
