@@ -47,7 +47,7 @@ func denial(d policy.Decision) notice {
 	case policy.ReasonRuleDenied:
 		n.text = "the policy denies this call" + by(d) + "." + says(d) + askThem
 	case policy.ReasonRuleUncertain:
-		n.text = "the policy has a rule that cannot be evaluated for this call" + by(d) + ", so the call is denied." + says(d) + noneNow +
+		n.text = "a part of the policy cannot be evaluated for this call, and the strictest that it can mean denies it" + by(d) + "." + says(d) + noneNow +
 			" Send it with all arguments of the tool's schema, each of the type that it names; if that does not help, ask the people you work for."
 	case policy.ReasonTooManyVerbs:
 		n.text = "the policy asks for more kinds of approval than one request can hold" + by(d) + ", so the call is denied." + says(d) + askThem
