@@ -47,14 +47,14 @@ var allowed = map[string][]string{
 		"internal/approval", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
 		"internal/netguard", "internal/glyph", "internal/identity", "internal/vote", "internal/expr",
 	},
-	"internal/cli":           {"api/v1alpha1", "internal/definitions", "internal/glyph", "internal/manifest", "internal/expr", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
+	"internal/cli":           {"api/v1alpha1", "internal/receipt", "internal/definitions", "internal/glyph", "internal/manifest", "internal/expr", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
 	"internal/fixture":       {"api/v1alpha1"},
 	"internal/fixture/login": {},
 	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/vote", "internal/fixture"},
 	"controllers":            {"api/v1alpha1", "internal/definitions", "internal/glyph", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
 	"cmd/manager":            {"api/v1alpha1", "controllers", "internal/discovery", "internal/netguard", "internal/policy", "internal/admission", "internal/serving", "internal/votingkey", "internal/notify", "internal/fixture"},
 	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/policy", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture", "internal/fixture/booth", "internal/fixture/login"},
-	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "controllers", "internal/cli", "internal/policy", "internal/tool", "internal/fixture", "internal/fixture/booth"},
+	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "controllers", "internal/definitions", "internal/cli", "internal/policy", "internal/tool", "internal/fixture", "internal/fixture/booth"},
 }
 
 // TestImportsFollowTheMap parses the files itself: what a child process reads is not seen by the test cache.
