@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -81,6 +82,9 @@ type world struct {
 	mu    sync.Mutex
 	calls []reached // guarded by mu
 
+	// stopManager ends the manager's controllers.
+	stopManager func()
+
 	manager, admin, gateway client.Client
 	gatewayConfig           *rest.Config
 	approver                *rest.Config
@@ -148,7 +152,8 @@ func newWorldOn(t *testing.T, site site, edits ...func(*v1alpha1.GovernedServer)
 	w.gatewayConfig = w.site.ServiceAccount(t, w.namespace, "gateway-billing")
 	w.site.Grant(t, w.namespace, w.gatewayConfig, fixture.Authority("billing", v1alpha1.VerbServe),
 		fixture.Rule("governedservers", "get", "list", "watch"), fixture.Rule("toolpolicies", "get", "list", "watch"),
-		fixture.Rule("approvalrequests", "get", "list", "watch", "create"), fixture.Rule("approvalrequests/status", "update", "patch"))
+		fixture.Rule("approvalrequests", "get", "list", "watch", "create"), fixture.Rule("approvalrequests/status", "update", "patch"),
+		rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "patch", "delete"}})
 	w.site.Grant(t, fixture.SystemNamespace, w.gatewayConfig, fixture.Rule("toolpolicies", "get", "list", "watch"))
 	w.gateway = w.site.Client(t, w.gatewayConfig)
 
@@ -201,6 +206,7 @@ func (w *world) discover() {
 	}
 	w.status(func(s *v1alpha1.GovernedServerStatus) {
 		s.EndpointDigest, s.Tools = digest, nil
+		s.NamespaceLabels = map[string]string{corev1.LabelMetadataName: w.namespace}
 		for i, verdict := range classify.Server(found, classify.Options{}) {
 			s.Tools = append(s.Tools, v1alpha1.ToolStatus{Name: found[i].Name, ClassifiedTier: verdict.Tier, Tier: verdict.Tier,
 				Source: verdict.Source, Reason: verdict.Reason, Digest: found[i].Digest()})
@@ -275,7 +281,7 @@ func (w *world) startManager() {
 	if err := policies.SetupWithManager(mgr); err != nil {
 		w.t.Fatal(err)
 	}
-	w.background("manager", mgr.Start)
+	w.stopManager = w.background("manager", mgr.Start)
 }
 
 // background runs a part until the test ends.
@@ -348,6 +354,16 @@ func (w *world) openDoor(name string, options ...doorOption) *door {
 // open starts a gateway and waits until it has what it needs.
 func (w *world) open(name string, ready func(*door) error, options ...doorOption) *door {
 	w.t.Helper()
+	g, d := w.start(name, options...)
+	w.eventually("gateway ready", g.Ready)
+	w.eventually("a session opens", d.initialize)
+	w.eventually("calls pass", func() error { return ready(d) })
+	return d
+}
+
+// start starts a gateway, which may have nothing yet.
+func (w *world) start(name string, options ...doorOption) (*gateway.Gateway, *door) {
+	w.t.Helper()
 	parts := doorParts{clock: clock.RealClock{}, api: w.gatewayConfig, receipts: filepath.Join(w.t.TempDir(), name+".jsonl")}
 	for _, option := range options {
 		option(&parts)
@@ -387,9 +403,11 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 		Metrics: metrics, MaxStaleness: 5 * time.Minute,
 	}
 	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace}
+	acknowledger := &gateway.Acknowledger{Client: live, Servers: servers, Clock: parts.clock, Gateway: name, MaxStaleness: 5 * time.Minute, Jitter: rand.Float64, Metrics: metrics}
 	stopWatch := w.background("gateway "+name, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return watcher.Run(ctx) })
+		group.Go(func() error { return acknowledger.Run(ctx) })
 		group.Go(func() error { return d.keyring.Run(ctx) })
 		return group.Wait()
 	})
@@ -404,10 +422,7 @@ func (w *world) open(name string, ready func(*door) error, options ...doorOption
 		}
 	})
 	w.t.Cleanup(d.stop)
-	w.eventually("gateway ready", g.Ready)
-	w.eventually("a session opens", d.initialize)
-	w.eventually("calls pass", func() error { return ready(d) })
-	return d
+	return g, d
 }
 
 // initialize opens a session of the MCP server, through the gateway.
