@@ -11,7 +11,7 @@ import (
 // Range returns the strictest and the loosest verdict that calls of a tool by one principal can have, whatever their
 // arguments, on a fresh snapshot. Every verdict is between them; not every one between them needs to be possible.
 func (s *Server) Range(tool string, principal expr.Principal) (strictest, loosest Effect) {
-	e := evaluation{server: s, call: &Call{Tool: tool, Principal: principal, Freshness: Fresh}, c: s.stranger, anyArguments: true}
+	e := evaluation{server: s, call: Call{Tool: tool, Principal: principal, Freshness: Fresh}, c: s.stranger, anyArguments: true}
 	if c, found := s.tools[tool]; found {
 		e.c = c
 	}
@@ -28,7 +28,7 @@ func (s *Server) anyUnattended() bool {
 		return true
 	}
 	for name, c := range s.tools {
-		e := evaluation{server: s, call: &Call{Tool: name}, c: c, anyArguments: true, anybody: true}
+		e := evaluation{server: s, call: Call{Tool: name}, c: c, anyArguments: true, anybody: true}
 		if c.decision.Tier != v1alpha1.TierRead && e.loosest() == Allow {
 			return true
 		}

@@ -124,7 +124,7 @@ type Decision struct {
 // Decide returns the verdict on a call. It is total: every input has an answer, and what is not known is denied. Without
 // an expression to evaluate it allocates only where it joins the verbs of several rules, or remembers what it observes.
 func (s *Server) Decide(call Call) Decision {
-	e := evaluation{server: s, call: &call, c: s.stranger}
+	e := evaluation{server: s, call: call, c: s.stranger}
 	if c, found := s.tools[call.Tool]; found {
 		e.c = c
 	}

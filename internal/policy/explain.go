@@ -22,7 +22,7 @@ type Step struct {
 // step, from verdict, is the verdict itself.
 func (s *Server) Explain(call Call) []Step {
 	steps := []Step{}
-	e := evaluation{server: s, call: &call, c: s.stranger, steps: &steps}
+	e := evaluation{server: s, call: call, c: s.stranger, steps: &steps}
 	if c, found := s.tools[call.Tool]; found {
 		e.c = c
 	}

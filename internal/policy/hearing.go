@@ -54,9 +54,11 @@ const (
 var errOpen = errors.New("depends on the call")
 
 // evaluation is the work on one call.
+//
+// It holds the call itself, not a pointer to it: that would put every call on the heap.
 type evaluation struct {
 	server *Server
-	call   *Call
+	call   Call
 	c      *compiled
 	// in is made when an expression first needs it.
 	in *expr.Input

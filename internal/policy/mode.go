@@ -77,7 +77,7 @@ func (s *Server) Other(principal expr.Principal, freshness Freshness) Decision {
 	binds := func(gates []*Policy) (Decision, bool) {
 		for _, p := range gates {
 			if !p.admits(&principal) {
-				return d.refused(ReasonCallerNotAllowed, p.names("spec.callers")), true
+				return d.refused(ReasonCallerNotAllowed, p.callersAt), true
 			}
 		}
 		return d, false

@@ -26,11 +26,12 @@ type Policy struct {
 	baseline bool
 	selector labels.Selector
 
-	callers  []subject // nil for anybody
-	rules    []clause
-	autonomy []autonomy
-	preview  []preview
-	pins     map[string][]string // digests by tool; "" for the instructions
+	callers   []subject // nil for anybody
+	callersAt string    // what verdicts call them
+	rules     []clause
+	autonomy  []autonomy
+	preview   []preview
+	pins      map[string][]string // digests by tool; "" for the instructions
 
 	// tierAt names the tier overrides.
 	tierAt []string
@@ -75,6 +76,7 @@ func Parse(object *v1alpha1.ToolPolicy) *Policy {
 			p.problem("spec.mode", fmt.Sprintf("%q is no mode of a baseline; it counts as Stopped", m))
 		}
 	}
+	p.callersAt = p.names("spec.callers")
 	for i, c := range spec.Callers {
 		p.callers = append(p.callers, p.subject(fmt.Sprintf("spec.callers[%d]", i), c))
 	}

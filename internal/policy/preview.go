@@ -53,7 +53,7 @@ func (s *Server) previewArguments(entry *preview, call Call, c *compiled) ([]byt
 	}
 	arguments := []byte("{}")
 	if entry.args != nil {
-		e := evaluation{server: s, call: &call, c: c}
+		e := evaluation{server: s, call: call, c: c}
 		in := e.input(c.standing.tier)
 		var err error
 		if arguments, err = entry.args.Map(in); err != nil {

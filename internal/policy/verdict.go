@@ -57,7 +57,7 @@ func (e *evaluation) enforced() Decision {
 // verdict makes what the policies say into a decision; where they may be silent, the tier decides if it is stricter.
 func (e *evaluation) verdict(h *hearing) Decision {
 	if h.deniedBy != nil {
-		return e.c.decision.refused(ReasonCallerNotAllowed, h.deniedBy.names("spec.callers"))
+		return e.c.decision.refused(ReasonCallerNotAllowed, h.deniedBy.callersAt)
 	}
 	effect, by := h.strictest()
 	d := e.c.decision
