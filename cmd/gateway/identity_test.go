@@ -76,7 +76,7 @@ func TestCallersOfARunningGatewayAreWhoTheirTokensSay(t *testing.T) {
 				mayReview(t, namespace)
 			}
 			g := startGateway(t, options{
-				servers: []string{namespace + "/crane"}, publicURL: "http://gateway.example.com", tokenReview: review, votingRoots: []string{rootKey}, operatorNamespace: "no-such",
+				servers: []string{namespace + "/crane"}, publicURL: "http://gateway.example.com", tokenReview: review, votingRoots: []string{rootKey}, operatorNamespace: fixture.SystemNamespace,
 				name: "gw", receipts: filepath.Join(t.TempDir(), "r.jsonl"), allow: []string{"127.0.0.0/8"}, maxStaleness: 5 * time.Minute, drain: time.Second, cluster: account, stdout: io.Discard,
 			})
 			g.until("it is ready", func() error { return g.ask("/readyz", http.StatusOK) })
@@ -127,6 +127,7 @@ func TestARunningGatewayFollowsTheVotingKeys(t *testing.T) {
 	url, _, _ := newCrane(t)
 	govern(t, namespace, url)
 	account := gatewayAccount(t, namespace)
+	plane.Grant(t, system, account, fixture.Rule("toolpolicies", "get", "list", "watch"))
 	admin := plane.Client(t, plane.Admin)
 	g := startGateway(t, options{
 		servers: []string{namespace + "/crane"}, requester: "crew", votingRoots: []string{vote.FormatRoot(half(rootPrivate))}, operatorNamespace: system,

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
 	"github.com/tidewaiter/tidewaiter/internal/fixture/login"
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 )
@@ -51,7 +52,7 @@ func TestAStandardClientLogsInAtARunningGateway(t *testing.T) {
 	url, reads, moves := newCrane(t)
 	govern(t, namespace, url)
 	g := startGateway(t, options{
-		servers: []string{namespace + "/crane"}, votingRoots: []string{rootKey}, operatorNamespace: "no-such",
+		servers: []string{namespace + "/crane"}, votingRoots: []string{rootKey}, operatorNamespace: fixture.SystemNamespace,
 		oidc: oidcOptions{issuerURL: people.URL, caFile: write(t, "ca.pem", login.CA(people.Server)), checkTokenFile: noCheck},
 		name: "gw", receipts: filepath.Join(t.TempDir(), "r.jsonl"), allow: []string{"127.0.0.0/8"}, maxStaleness: 5 * time.Minute, drain: time.Second, cluster: gatewayAccount(t, namespace), stdout: io.Discard,
 	})
