@@ -76,8 +76,10 @@ test-oldest: ## Run the tests on the oldest Kubernetes that is supported; needs 
 	KUBEBUILDER_ASSETS="$$(ENVTEST_K8S_VERSION=1.32.0 hack/envtest.sh)" go test $(RACE) -shuffle=on -timeout 20m ./test/... ./controllers/...
 
 .PHONY: bench
-bench: ## Measure classify, decide, hash, scan, and a call through the gateway beside the same call direct and through a plain proxy.
+bench: ## Measure classify, decide, hash, scan, a call through the gateway beside the same call direct and through a plain proxy, and revocations with 100 gateways.
 	go test -run '^$$' -bench . -benchmem $$(git grep -l '^func Benchmark' -- 'internal/*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
+	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test -run '^$$' -bench Revocation -benchtime 20x ./test/scale
+	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test -run '^$$' -bench Steady -benchtime 1x ./test/scale
 
 .PHONY: lint
 lint: ## Check style, and the API types against the Kubernetes conventions.

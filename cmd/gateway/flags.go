@@ -79,7 +79,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.tokenReview, "token-review", false, "ask the API server about every ServiceAccount token, so that one that was revoked is refused within seconds")
 	o.oidc.addFlags(flags)
 	flags.StringArrayVar(&o.votingRoots, "voting-root-key", nil, "public half of the root key that vouches for voting keys, in base64: the entry root of the ConfigMap tidewaiter-voting-keys; may be repeated")
-	flags.StringVar(&o.operatorNamespace, "operator-namespace", "tidewaiter-system", "namespace of the operator, which publishes the voting keys there")
+	flags.StringVar(&o.operatorNamespace, "operator-namespace", "tidewaiter-system", "namespace of the operator, which publishes the voting keys there, and where baselines count")
 	flags.StringVar(&o.name, "name", hostname, "name of this gateway in requests and receipts")
 	flags.StringVar(&o.receipts, "receipts", "", "file that receipts are appended to; they also go to standard output")
 	flags.StringSliceVar(&o.allow, "allow-address", nil, "loopback, link-local, private or cluster addresses that may be dialled, as CIDR blocks")

@@ -1,0 +1,92 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scale
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+)
+
+// many is how many gateways are measured.
+const many = 100
+
+// revocation is a way to take autonomy away, and back.
+type revocation struct {
+	want         policy.Effect
+	revoke, undo func() error
+}
+
+func (f *fleet) revocations() map[string]revocation {
+	stop := f.stop()
+	return map[string]revocation{
+		"promotion_removed": {policy.RequireApproval,
+			func() error { return f.admin.Delete(f.t.Context(), f.promotion()) },
+			func() error { f.promote(); return nil }},
+		"baseline_stopped": {policy.Deny,
+			func() error { return f.admin.Create(f.t.Context(), stop) },
+			func() error {
+				err := f.admin.Delete(f.t.Context(), stop)
+				stop.ResourceVersion, stop.UID = "", ""
+				return client.IgnoreNotFound(err)
+			}},
+	}
+}
+
+func TestARevocationReachesEveryGateway(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 5)
+	for name, r := range f.revocations() {
+		took, _ := f.revoke(r.want, r.revoke)
+		last := slices.Max(took)
+		t.Logf("%s: enforced by the last of %d gateways %s after the answer", name, len(took), last)
+		if last > time.Second {
+			t.Logf("%s: that is more than the second that it should take; the machine may be busy", name)
+		}
+		must(t, r.undo())
+		f.await(policy.Allow)
+	}
+}
+
+// BenchmarkRevocation measures from the API server's answer to a write until each of 100 gateways enforces it.
+func BenchmarkRevocation(b *testing.B) {
+	f := newFleet(b, many)
+	for name, r := range f.revocations() {
+		b.Run(name, func(b *testing.B) {
+			f.t = b
+			var all, sent []time.Duration
+			for b.Loop() {
+				answer, send := f.revoke(r.want, r.revoke)
+				all, sent = append(all, answer...), append(sent, send...)
+				must(b, r.undo())
+				f.await(policy.Allow)
+			}
+			slices.Sort(all)
+			ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+			b.ReportMetric(ms(all[len(all)/2]), "p50-ms")
+			b.ReportMetric(ms(all[len(all)*99/100]), "p99-ms")
+			b.ReportMetric(ms(all[len(all)-1]), "max-ms")
+			b.ReportMetric(ms(slices.Max(sent)), "max-ms-from-send")
+		})
+	}
+}
+
+// BenchmarkSteady counts what 100 gateways ask of the API while nothing happens and a tool runs unattended, so that the
+// watches are proven every half minute. Gateways that started together do so together: it looks at several of their turns.
+func BenchmarkSteady(b *testing.B) {
+	f := newFleet(b, many)
+	time.Sleep(30 * time.Second) // the start is over: every gateway has proven its watch and written its Lease
+	for b.Loop() {
+		const minutes = 2
+		before := f.asked.Load()
+		time.Sleep(minutes * time.Minute)
+		asked := float64(f.asked.Load()-before) / minutes
+		b.ReportMetric(asked, "requests/min")
+		b.ReportMetric(asked/many, "requests/min/gateway")
+	}
+}
