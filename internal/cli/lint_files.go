@@ -41,11 +41,11 @@ func readFiles(stdin io.Reader, args []string, wanted func(name string) bool) ([
 	var files []sourceFile
 	seen := map[string]bool{}
 	add := func(path string, named bool) error {
-		if clean := filepath.Clean(path); seen[clean] {
+		clean := filepath.Clean(path)
+		if seen[clean] {
 			return nil
-		} else {
-			seen[clean] = true
 		}
+		seen[clean] = true
 		data, err := readFile(stdin, path)
 		files = append(files, sourceFile{path, data, named})
 		return err
@@ -66,17 +66,18 @@ func readFiles(stdin io.Reader, args []string, wanted func(name string) bool) ([
 			}
 			continue
 		}
-		found := len(files)
+		found := false
 		err = filepath.WalkDir(arg, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !wanted(entry.Name()) {
 				return err
 			}
+			found = true
 			return add(path, false)
 		})
 		if err != nil {
 			return nil, err
 		}
-		if len(files) == found {
+		if !found {
 			return nil, fmt.Errorf("there is no file to read in %s", arg)
 		}
 	}

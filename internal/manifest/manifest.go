@@ -23,6 +23,9 @@ import (
 // MaxBytes is how large a file may be; an object of Kubernetes has at most a third of it.
 const MaxBytes = 4 << 20
 
+// maxDocuments is how many documents a file may have.
+const maxDocuments = 2000
+
 // Place is where something stands in a file, from 1.
 type Place struct{ Line, Column int }
 
@@ -60,7 +63,11 @@ func Read(data []byte) ([]*Document, []Problem) {
 	var documents []*Document
 	var problems []Problem
 	lines := bytes.Split(data, []byte("\n"))
-	for _, c := range split(lines) {
+	chunks := split(lines)
+	if len(chunks) > maxDocuments {
+		return nil, []Problem{{Place{1, 1}, "", fmt.Sprintf("the file has more than %d documents", maxDocuments)}}
+	}
+	for _, c := range chunks {
 		read, wrong := c.read(lines)
 		documents = append(documents, read...)
 		problems = append(problems, wrong...)
