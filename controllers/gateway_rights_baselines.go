@@ -28,9 +28,10 @@ const (
 	baselinesReader = "tidewaiter-baselines-reader"
 	// baselinesReaders is the RoleBinding that gives it to gateways.
 	baselinesReaders = "tidewaiter-baselines-readers"
-	// ManagedByLabel and ManagedBy mark every Role and RoleBinding that the manager makes.
+	// ManagedByLabel marks every Role and RoleBinding that the manager makes.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "tidewaiter"
+	// ManagedBy is the value of ManagedByLabel.
+	ManagedBy = "tidewaiter"
 )
 
 // BaselineReadersReconciler lets the ServiceAccounts that GovernedServers name for their gateways read the baselines, by

@@ -51,7 +51,7 @@ var started = sync.OnceValue(func() error {
 	if err := readers.SetupWithManager(mgr); err != nil {
 		return err
 	}
-	go mgr.Start(ctx) //nolint:errcheck // it ends with the process
+	go mgr.Start(ctx) // it ends with the process
 	return nil
 })
 
