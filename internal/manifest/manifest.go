@@ -8,7 +8,9 @@ package manifest
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -112,7 +114,7 @@ func (c chunk) read(lines [][]byte) ([]*Document, []Problem) {
 		}
 		return refuse(c.placeOf(err), "not valid YAML: %s", withoutLine(err))
 	}
-	if decoder.Decode(&yaml.Node{}) == nil {
+	if !errors.Is(decoder.Decode(&yaml.Node{}), io.EOF) {
 		return refuse(Place{c.before + 1, 1}, "this document goes on behind its end: separate documents with ---")
 	}
 	top := root.Content[0]
