@@ -43,14 +43,6 @@ type call struct {
 	undefined bool    // the server does not say what the tool is
 }
 
-// argumentsOf returns the arguments of a call as policies see them; null is none.
-func argumentsOf(c *wire.Call) *expr.Arguments {
-	if string(c.Arguments) == "null" {
-		return expr.NewArguments(nil)
-	}
-	return expr.NewArguments(c.Arguments)
-}
-
 // judged is a call with the verdict on it and the snapshot that gave it.
 type judged struct {
 	snap     *snapshot.Snapshot

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/expr"
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
@@ -186,7 +187,7 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 	}
 	if message.Call != nil {
 		c := &call{
-			Gateway: g, caller: who, server: server, message: message, arguments: argumentsOf(message.Call), request: r,
+			Gateway: g, caller: who, server: server, message: message, arguments: expr.NewArguments(message.Call.Arguments), request: r,
 			id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message),
 		}
 		c.serve()
