@@ -40,7 +40,7 @@ func (s *Server) anyUnattended() bool {
 func (e *evaluation) loosest() Effect {
 	c, s := e.c, e.server
 	switch {
-	case s.mode.refuses(c.decision.Tier) != "":
+	case s.mode.refuses(c) != "":
 		return Deny
 	case s.mode.observe:
 		return e.loosestObserved()

@@ -5,6 +5,7 @@ package policy
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/expr"
@@ -14,9 +15,10 @@ import (
 type mode struct {
 	// observe: what no baseline refuses or gates passes.
 	observe bool
-	// stops is Stopped or ReadOnly, "" for neither, by what.
+	// stops is Stopped or ReadOnly, "" for neither, by what; bound: a baseline says so.
 	stops v1alpha1.Mode
 	by    string
+	bound bool
 }
 
 const ownMode = "spec.mode of the server"
@@ -37,25 +39,30 @@ func modeOf(server *v1alpha1.GovernedServer, baselines []*Policy) mode {
 		switch {
 		case p.object.Spec.Mode == "" || m.stops == v1alpha1.ModeStopped:
 		case p.object.Spec.Mode != v1alpha1.BaselineReadOnly:
-			m.stops, m.by = v1alpha1.ModeStopped, p.names("spec.mode")
-		case m.stops == "":
-			m.stops, m.by = v1alpha1.ModeReadOnly, p.names("spec.mode")
+			m.stops, m.by, m.bound = v1alpha1.ModeStopped, p.names("spec.mode"), true
+		case !m.bound:
+			m.stops, m.by, m.bound = v1alpha1.ModeReadOnly, p.names("spec.mode"), true
 		}
 	}
 	return m
 }
 
-// refuses returns why the mode refuses a call of a tool of the tier; "" where it does not.
-func (m mode) refuses(tier v1alpha1.Tier) Reason {
+// refuses returns why the mode refuses a call of a tool; "" where it does not. What a baseline holds read-only no team
+// opens by overriding the tier.
+func (m mode) refuses(c *compiled) Reason {
 	switch {
 	case m.stops == v1alpha1.ModeStopped:
 		return ReasonServerStopped
-	case m.stops == v1alpha1.ModeReadOnly && tier != v1alpha1.TierRead:
+	case m.stops == "":
+		return ""
+	case c.decision.Tier != v1alpha1.TierRead, m.bound && slices.ContainsFunc(c.bounds, notRead):
 		return ReasonServerReadOnly
 	default:
 		return ""
 	}
 }
+
+func notRead(tier v1alpha1.Tier) bool { return tier != v1alpha1.TierRead }
 
 // pinningOf returns what happens to definitions that nobody accepted. A word that is no such way is as strict as can be.
 func pinningOf(server *v1alpha1.GovernedServer) v1alpha1.Pinning {
@@ -71,7 +78,7 @@ func pinningOf(server *v1alpha1.GovernedServer) v1alpha1.Pinning {
 // session alive: Allow or Deny. It looks at modes, otherMethods and callers; ReadOnly lets such requests pass.
 func (s *Server) Other(principal expr.Principal, freshness Freshness) Decision {
 	d := Decision{Effect: Allow, Reason: ReasonMethodPassed, GatedBy: "spec.otherMethods of the server", Revision: s.Revision}
-	if s.mode.refuses(v1alpha1.TierRead) != "" {
+	if s.mode.stops == v1alpha1.ModeStopped {
 		return d.refused(ReasonServerStopped, s.mode.by)
 	}
 	binds := func(gates []*Policy) (Decision, bool) {

@@ -179,7 +179,7 @@ func (s *Server) assign(c *compiled) {
 	for _, o := range overrides {
 		c.gated = c.gated || o.Tier.StricterThan(v1alpha1.TierRead) && judgeOverride(o.TierOverride, c.tool, c.standing.acceptance).inForce()
 	}
-	if !slices.ContainsFunc(c.rulings[:c.baselines], ruling.looksAtCalls) {
+	if !slices.ContainsFunc(c.rulings[:c.baselines], ruling.looksAtCalls) && !s.mode.bound {
 		return
 	}
 	for _, minimum := range []v1alpha1.Tier{"", s.object.Spec.Classification.MinimumTier} {

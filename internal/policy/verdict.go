@@ -14,7 +14,7 @@ import (
 // Whether the snapshot is fresh enough is looked at last, since that binds in Observe too.
 func (e *evaluation) decide() Decision {
 	m := &e.server.mode
-	if reason := m.refuses(e.c.decision.Tier); reason != "" {
+	if reason := m.refuses(e.c); reason != "" {
 		e.say(m.by, "the mode is "+string(m.stops))
 		return e.end(e.c.decision.refused(reason, m.by))
 	}
