@@ -21,6 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/survey"
 )
 
 // promotion asks for lift_box of the given servers to run unattended.
@@ -46,7 +47,9 @@ func withBox(t *testing.T, approved int32) *v1alpha1.GovernedServer {
 func judgeWith(t *testing.T, faults interceptor.Funcs, p *v1alpha1.ToolPolicy, others ...client.Object) (*v1alpha1.ToolPolicy, ctrl.Result, error) {
 	t.Helper()
 	api := fake.NewClientBuilder().WithScheme(serverScheme(t)).WithObjects(append(others, p)...).WithStatusSubresource(&v1alpha1.ToolPolicy{}).Build()
-	r := &ToolPolicyReconciler{Client: interceptor.NewClient(api, faults), Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace}
+	r := &ToolPolicyReconciler{
+		Client: interceptor.NewClient(api, faults), Survey: survey.New(api, api, policy.NewLibrary(), fixture.SystemNamespace), OperatorNamespace: fixture.SystemNamespace,
+	}
 	var read, stored v1alpha1.ToolPolicy
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(p), &read); err != nil {
 		t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/survey"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -175,7 +176,10 @@ func (o *office) judge(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range all.Items {
-		if _, err := (&controllers.ToolPolicyReconciler{Client: o.manager, Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace}).Reconcile(t.Context(), &all.Items[i]); err != nil {
+		if _, err := (&controllers.ToolPolicyReconciler{
+			Client: o.manager, OperatorNamespace: fixture.SystemNamespace,
+			Survey: survey.New(o.manager, o.manager, policy.NewLibrary(), fixture.SystemNamespace),
+		}).Reconcile(t.Context(), &all.Items[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
 	"github.com/tidewaiter/tidewaiter/internal/notify"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/survey"
 )
 
 // manage wires the controllers and runs them.
@@ -85,7 +86,8 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		Allow: allow, Discover: discovery.Tools, Watch: discovery.Watch, Library: library, OperatorNamespace: o.namespace,
 	}
 	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
-	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient(), Library: library, OperatorNamespace: o.namespace}
+	surveyor := survey.New(mgr.GetClient(), mgr.GetAPIReader(), library, o.namespace)
+	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient(), Survey: surveyor, OperatorNamespace: o.namespace}
 	rights := &controllers.GatewayRightsReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
 	readers := &controllers.BaselineReadersReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), OperatorNamespace: o.namespace}
 	enforcing := &controllers.EnforcingReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Library: library, OperatorNamespace: o.namespace}
@@ -96,7 +98,7 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		rights.SetupWithManager(mgr),
 		readers.SetupWithManager(mgr),
 		enforcing.SetupWithManager(mgr),
-		webhook.setUp(mgr, o),
+		webhook.setUp(mgr, o, surveyor),
 		notifications(mgr, o, allow),
 		metrics.Registry.Register(&controllers.ApprovalRequestMetrics{Reader: mgr.GetClient(), Clock: clock.RealClock{}}),
 		mgr.AddHealthzCheck("ping", healthz.Ping),

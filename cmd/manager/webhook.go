@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/admission"
 	"github.com/tidewaiter/tidewaiter/internal/serving"
+	"github.com/tidewaiter/tidewaiter/internal/survey"
 	"github.com/tidewaiter/tidewaiter/internal/votingkey"
 )
 
@@ -55,8 +56,8 @@ func (o *options) webhookServer() (*votes, error) {
 	return &votes{serving: s, Server: webhook.NewServer(webhook.Options{Host: host, Port: int(port), TLSOpts: []func(*tls.Config){s.TLS}})}, nil
 }
 
-// setUp adds everything that votes need to a manager.
-func (v *votes) setUp(mgr ctrl.Manager, o options) error {
+// setUp adds everything that votes need to a manager, and the hints for who writes policies.
+func (v *votes) setUp(mgr ctrl.Manager, o options, surveyor *survey.Surveyor) error {
 	live, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
@@ -69,7 +70,7 @@ func (v *votes) setUp(mgr ctrl.Manager, o options) error {
 	}
 	handler := &admission.Votes{Client: live, Clock: clock.RealClock{}, Key: keys.Current, Keys: keys.Published, Metrics: counted}
 	server := mgr.GetWebhookServer() // asking for it has it run
-	server.Register("/", v.serving.Guard(handler.Handler()))
+	server.Register("/", v.serving.Guard(admission.Handler(handler, &admission.Policies{Survey: surveyor.Of})))
 	return errors.Join(
 		mgr.Add(v.serving),
 		mgr.Add(keys),

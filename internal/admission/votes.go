@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package admission turns what a person writes into ApprovalRequests into votes: it stamps and signs them as the API
-// server authenticated the writer, or refuses them with a sentence that says what to do instead. It writes nothing to
-// the API server itself; who may write what else is a matter of the ValidatingAdmissionPolicies.
+// server authenticated the writer, or refuses them with a sentence that says what to do instead; and it tells whoever
+// writes a ToolPolicy what in it cannot be meant so. It writes nothing to the API server itself; who may write what else
+// is a matter of the ValidatingAdmissionPolicies.
 package admission
 
 import (
@@ -43,12 +44,17 @@ type Votes struct {
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
 // Handler serves POST /mutate (a decision becomes a vote), /validate (what is stored is what was signed) and /hint (a
-// person who forgets the subresource is told).
-func (v *Votes) Handler() http.Handler {
+// person who forgets the subresource, or whose policy cannot be meant as it is written, is told).
+func Handler(v *Votes, p *Policies) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /mutate", &admission.Webhook{Handler: admission.HandlerFunc(v.mutate)})
 	mux.Handle("POST /validate", &admission.Webhook{Handler: admission.HandlerFunc(v.validate)})
-	mux.Handle("POST /hint", &admission.Webhook{Handler: admission.HandlerFunc(hint)})
+	mux.Handle("POST /hint", &admission.Webhook{Handler: admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
+		if req.Resource.Resource == "toolpolicies" {
+			return p.hint(ctx, req)
+		}
+		return hint(ctx, req)
+	})})
 	return mux
 }
 

@@ -49,12 +49,26 @@ type Finding struct {
 	Message string
 }
 
-// String says where and what, in one line.
-func (f Finding) String() string {
-	if f.Line > 0 {
-		return fmt.Sprintf("%s %d:%d: %s", f.Field, f.Line, f.Column, f.Message)
+// Place says where in the expression it is, for the head of a line; "" for a field that is none.
+func (f Finding) Place() string {
+	if f.Line == 0 {
+		return ""
 	}
-	return f.Field + ": " + f.Message
+	return fmt.Sprintf("%d:%d: ", f.Line, f.Column)
+}
+
+// String says where and what, in one line.
+func (f Finding) String() string { return inLine(f.Field, f.Place()+f.Message) }
+
+// String says where and what, in one line.
+func (p Problem) String() string { return inLine(p.Field, visible(p.Message)) }
+
+// inLine puts a message behind its field; of an expression the place in it comes first.
+func inLine(field, message string) string {
+	if message != "" && message[0] >= '1' && message[0] <= '9' {
+		return field + " " + message
+	}
+	return field + ": " + message
 }
 
 // CheckedTool is a tool of a server that a policy covers.
@@ -88,6 +102,17 @@ func (p *Policy) Covers(server *v1alpha1.GovernedServer, operatorNamespace strin
 
 // IsBaseline tells whether the policy selects namespaces, and so counts in the operator's namespace only.
 func (p *Policy) IsBaseline() bool { return p.baseline }
+
+// HasExpressions tells whether the policy has expressions, to be compared with the schemas of tools.
+func (p *Policy) HasExpressions() bool {
+	for i := range p.rules {
+		if p.rules[i].when.program != nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.autonomy, func(a autonomy) bool { return a.when.program != nil }) ||
+		slices.ContainsFunc(p.preview, func(v preview) bool { return v.args != nil })
+}
 
 // Check looks for what cannot be as its author meant it, beside what Problems says, in the order of the fields. tools are
 // those of the servers that the policy covers and that are known; without any, only what needs none is looked for. It

@@ -44,7 +44,7 @@ func (c *check) previews() {
 			c.warn(field, v1alpha1.NotInForceToolUnknown, listed(preview.Tools), c.unmatched(preview.Tools))
 			continue
 		}
-		c.fits(field+".call.args", c.policy.preview[i].args, listed(preview.Tools), matched)
+		c.fits(expression{field + ".call.args", preview.Call.Args, c.policy.preview[i].args, listed(preview.Tools)}, matched)
 		asked := c.tools[preview.Call.Tool]
 		switch {
 		case len(asked) == 0:
@@ -95,7 +95,7 @@ func (c *check) promotions() {
 			c.warn(field, v1alpha1.NotInForceToolUnknown, a.Tool, c.unknown(a.Tool))
 			continue
 		}
-		c.fits(field+".when", c.policy.autonomy[i].when.program, a.Tool, tools)
+		c.fits(expression{field + ".when", a.When, c.policy.autonomy[i].when.program, a.Tool}, tools)
 		if a.Mode != v1alpha1.ModeUnattended {
 			continue
 		}

@@ -27,7 +27,7 @@ func (c *check) rules() {
 			c.warn(field, v1alpha1.NotInForceToolUnknown, listed(r.Tools), c.unmatched(r.Tools))
 			continue
 		}
-		c.fits(field+".when", c.policy.rules[i].when.program, listed(r.Tools), matched)
+		c.fits(expression{field + ".when", r.When, c.policy.rules[i].when.program, listed(r.Tools)}, matched)
 		c.ceiling(r, field, matched)
 	}
 }

@@ -204,6 +204,8 @@ func TestExpressionsAreComparedWithTheSchemas(t *testing.T) {
 		"a misspelt argument":                  {"args.amont > 5", []string{"refund"}, []string{"spec.rules[0].when TypeMismatch Error"}},
 		"a string compared with a number":      {"args.invoice > 5", []string{"refund"}, []string{"spec.rules[0].when TypeMismatch Error"}},
 		"it fits one of two tools":             {"args.amount > 5", []string{"refund", "transfer"}, []string{"spec.rules[0].when TypeMismatch Warning"}},
+		"it looks whether it fits":             {"has(args.amount) && args.amount > 5", []string{"refund", "transfer"}, nil},
+		"it looks, and no tool has it":         {"has(args.amont)", []string{"refund", "transfer"}, []string{"spec.rules[0].when TypeMismatch Error"}},
 		"a schema that leaves everything open": {"args.amont > 5", []string{"get_balance"}, nil},
 		"it does not compile":                  {"args.amount >", []string{"refund"}, nil},
 	} {

@@ -28,7 +28,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/admission"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/serving"
+	"github.com/tidewaiter/tidewaiter/internal/survey"
 	"github.com/tidewaiter/tidewaiter/internal/vote"
 	"github.com/tidewaiter/tidewaiter/internal/votingkey"
 )
@@ -145,7 +147,7 @@ func (o *operator) start() *replica {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	server := &http.Server{Handler: s.Guard(votes.Handler()), TLSConfig: config, ErrorLog: log.New(&o.noise, "", 0)}
+	server := &http.Server{Handler: s.Guard(admission.Handler(votes, &admission.Policies{Survey: survey.New(live, live, policy.NewLibrary(), fixture.SystemNamespace).Of})), TLSConfig: config, ErrorLog: log.New(&o.noise, "", 0)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(o.t.Context()))
 	var group errgroup.Group
 	group.Go(func() error { return s.Start(ctx) })

@@ -52,6 +52,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/survey"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -274,7 +275,10 @@ func (w *world) startManager() {
 	}
 	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("tidewaiter"), Clock: clock.RealClock{}}
 	library := policy.NewLibrary()
-	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient(), Library: library, OperatorNamespace: fixture.SystemNamespace}
+	policies := &controllers.ToolPolicyReconciler{
+		Client: mgr.GetClient(), OperatorNamespace: fixture.SystemNamespace,
+		Survey: survey.New(mgr.GetClient(), mgr.GetAPIReader(), library, fixture.SystemNamespace),
+	}
 	if err := requests.SetupWithManager(mgr); err != nil {
 		w.t.Fatal(err)
 	}
