@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -48,9 +49,15 @@ func (k *knownTools) of(p *v1alpha1.ToolPolicy) ([]policy.CheckedTool, error) {
 
 // knownTools returns the servers whose tools the flags name, nil where they name none.
 func (o *lintOptions) knownTools(ctx context.Context, l *linter) (*knownTools, error) {
+	if o.live {
+		if err := o.connect(); err != nil {
+			return nil, err
+		}
+	}
 	set := policySet{operatorNamespace: o.operatorNamespace}
 	for _, p := range l.policies {
 		if p.sound {
+			p.Policy.Namespace = cmp.Or(p.Policy.Namespace, o.namespace) // as kubectl apply has it
 			set.objects = append(set.objects, *p.Policy)
 		}
 	}
@@ -58,7 +65,7 @@ func (o *lintOptions) knownTools(ctx context.Context, l *linter) (*knownTools, e
 	case o.tools != "":
 		return o.dumpedTools(l, set)
 	case o.live:
-		return o.liveTools(ctx, l, set)
+		return o.liveTools(ctx, set)
 	}
 	return nil, nil
 }
@@ -157,12 +164,9 @@ func schemasOf(entries []tool.Entry) func(tool, digest string) []byte {
 
 // liveTools reads the servers that the policies cover, and the definitions that are kept of their tools. Other policies
 // of these servers count too: what one of them raises, another cannot promote.
-func (o *lintOptions) liveTools(ctx context.Context, l *linter, set policySet) (*knownTools, error) {
-	if err := o.connect(); err != nil {
-		return nil, err
-	}
+func (o *lintOptions) liveTools(ctx context.Context, set policySet) (*knownTools, error) {
 	known := &knownTools{set: set}
-	for _, namespace := range o.namespacesOf(l) {
+	for _, namespace := range set.namespaces() {
 		var servers v1alpha1.GovernedServerList
 		if err := o.client.List(ctx, &servers, client.InNamespace(namespace)); err != nil {
 			return nil, fmt.Errorf("list GovernedServers: %s", refusal(err))
@@ -171,11 +175,7 @@ func (o *lintOptions) liveTools(ctx context.Context, l *linter, set policySet) (
 		if err := o.client.List(ctx, &policies, client.InNamespace(namespace)); err != nil {
 			return nil, fmt.Errorf("list ToolPolicies: %s", refusal(err))
 		}
-		for _, p := range policies.Items {
-			if !slices.ContainsFunc(known.set.objects, func(o v1alpha1.ToolPolicy) bool { return o.Namespace == p.Namespace && o.Name == p.Name }) {
-				known.set.objects = append(known.set.objects, p)
-			}
-		}
+		known.set.objects = append(known.set.objects, slices.DeleteFunc(policies.Items, set.has)...)
 		for i := range servers.Items {
 			server := &servers.Items[i]
 			kept, err := definitions.Read(ctx, o.client, server)
@@ -191,22 +191,20 @@ func (o *lintOptions) liveTools(ctx context.Context, l *linter, set policySet) (
 	return known, nil
 }
 
-// namespacesOf returns the namespaces that the policies speak of, all of them ("") where one is a baseline. A policy
-// without one is for the namespace of the command line, as kubectl apply has it.
-func (o *lintOptions) namespacesOf(l *linter) []string {
+// has tells whether a policy of that name is among the policies.
+func (set policySet) has(p v1alpha1.ToolPolicy) bool {
+	return slices.ContainsFunc(set.objects, func(o v1alpha1.ToolPolicy) bool { return o.Namespace == p.Namespace && o.Name == p.Name })
+}
+
+// namespaces returns those that the policies speak of, all of them ("") where one is a baseline.
+func (set policySet) namespaces() []string {
 	var all []string
-	for _, p := range l.policies {
-		if !p.sound {
-			continue
-		}
-		if p.Policy.Namespace == "" {
-			p.Policy.Namespace = o.namespace
-		}
-		switch {
-		case p.Policy.Spec.NamespaceSelector != nil:
+	for i := range set.objects {
+		switch p := &set.objects[i]; {
+		case isBaseline(p):
 			return []string{metav1.NamespaceAll}
-		case !slices.Contains(all, p.Policy.Namespace):
-			all = append(all, p.Policy.Namespace)
+		case !slices.Contains(all, p.Namespace):
+			all = append(all, p.Namespace)
 		}
 	}
 	return all

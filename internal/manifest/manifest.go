@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -27,6 +28,10 @@ const MaxBytes = 4 << 20
 
 // maxDocuments is how many documents a file may have.
 const maxDocuments = 2000
+
+// hiddenBreak matches what YAML takes for the end of a line, and editors and reviews show as nothing: what stands behind it
+// could pass for a part of a comment.
+var hiddenBreak = regexp.MustCompile("[\r\u0085\u2028\u2029]")
 
 // Place is where something stands in a file, from 1.
 type Place struct{ Line, Column int }
@@ -65,6 +70,11 @@ func Read(data []byte) ([]*Document, []Problem) {
 	var documents []*Document
 	var problems []Problem
 	lines := bytes.Split(data, []byte("\n"))
+	for i, line := range lines {
+		if at := hiddenBreak.FindIndex(bytes.TrimSuffix(line, []byte("\r"))); at != nil {
+			return nil, []Problem{{Place{i + 1, utf8.RuneCount(line[:at[0]]) + 1}, "", "here YAML begins a new line, and a person sees none: write it as an escape, or as a line"}}
+		}
+	}
 	chunks := split(lines)
 	if len(chunks) > maxDocuments {
 		return nil, []Problem{{Place{1, 1}, "", fmt.Sprintf("the file has more than %d documents", maxDocuments)}}

@@ -198,6 +198,19 @@ func TestEachDocumentThatCannotBeReadIsOneProblem(t *testing.T) {
 	}
 }
 
+func TestALineThatOnlyYAMLSeesIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, mark := range []string{"\r", "\u0085", "\u2028", "\u2029"} {
+		_, problems := Read([]byte("a: 1\nb: 2 # harmless" + mark + "c: 3\n"))
+		if len(problems) != 1 || problems[0].Place != (Place{2, 16}) {
+			t.Errorf("%q gives %v", mark, problems)
+		}
+	}
+	if documents, problems := Read([]byte("a: 1\r\nb: 2\r\n")); len(documents) != 1 || len(problems) > 0 {
+		t.Errorf("the line ends of Windows give %v", problems)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	kinds, err := loadKinds()
 	if err != nil {
