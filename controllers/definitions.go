@@ -183,22 +183,25 @@ func (c *clerk) gaps() []string {
 	return gaps
 }
 
-// settle removes from the accepted entries those whose tool is accepted as it is now: by a pin, or since it is back.
-func settle(server *v1alpha1.GovernedServer, standing *policy.Server) {
-	accepted := slices.DeleteFunc(slices.Clone(server.Status.Accepted), func(a v1alpha1.AcceptedTool) bool {
+// settle removes what was accepted of a tool, or of the instructions, where it is accepted as it is now: by a pin, or since
+// it is back. It tells whether that made room.
+func settle(server *v1alpha1.GovernedServer, standing *policy.Server) (room bool) {
+	status := &server.Status
+	before := len(status.Accepted)
+	status.Accepted = slices.DeleteFunc(slices.Clone(status.Accepted), func(a v1alpha1.AcceptedTool) bool {
 		s, listed := standing.Standing(a.Tool)
 		return listed && s.Accepted
 	})
-	if len(accepted) == 0 {
-		accepted = nil
+	if len(status.Accepted) == 0 {
+		status.Accepted = nil
 	}
-	server.Status.Accepted = accepted
 	unaccepted := slices.ContainsFunc(standing.Drift(), func(d policy.Drift) bool { return d.Tool == "" })
-	if info := server.Status.Server; info != nil && !unaccepted && info.AcceptedInstructionsDigest != "" {
+	if info := status.Server; info != nil && !unaccepted && info.AcceptedInstructionsDigest != "" {
 		settled := *info
 		settled.AcceptedInstructionsDigest = ""
-		server.Status.Server = &settled
+		status.Server = &settled
 	}
+	return len(status.Accepted) < before
 }
 
 // noInstructions is the digest that stands for none, where there were some.

@@ -34,6 +34,8 @@ const LeftOutAnnotation = "tidewaiter.dev/left-out"
 type shelved struct {
 	mu    sync.Mutex
 	found map[types.NamespacedName]shelf
+	// told holds why nothing is kept of a server, as people were told it.
+	told map[types.NamespacedName]string
 }
 
 // shelf is a version of a ConfigMap, what was wanted of it, and what there was to fill it.
@@ -48,19 +50,24 @@ func (s *shelved) holds(key types.NamespacedName, as shelf) bool {
 	return s.found[key] == as
 }
 
-func (s *shelved) put(key types.NamespacedName, as shelf) {
+// put notes a version, and why nothing is kept, if so; it tells whether that is news.
+func (s *shelved) put(key types.NamespacedName, as shelf, trouble string) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.found == nil {
-		s.found = map[types.NamespacedName]shelf{}
+		s.found, s.told = map[types.NamespacedName]shelf{}, map[types.NamespacedName]string{}
 	}
 	s.found[key] = as
+	news = s.told[key] != trouble
+	s.told[key] = trouble
+	return news && trouble != ""
 }
 
 func (s *shelved) forget(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.found, key)
+	delete(s.told, key)
 }
 
 // wantedDigests are those of all that should be kept of a server; what comes last is left out first.
@@ -104,6 +111,7 @@ func (r *GovernedServerReconciler) shelve(ctx context.Context, server *v1alpha1.
 	if r.shelved.holds(key, state) {
 		return nil
 	}
+	trouble := ""
 	err := r.Live.Get(ctx, key, object)
 	switch owner := metav1.GetControllerOf(object); {
 	case client.IgnoreNotFound(err) != nil:
@@ -112,22 +120,20 @@ func (r *GovernedServerReconciler) shelve(ctx context.Context, server *v1alpha1.
 		err = r.write(ctx, server, object, err == nil, wanted, f)
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
 			// A quota, a namespace that ends, or somebody who made it immutable: retrying mends none of it.
-			r.notKept(server, "ConfigMap %s cannot be written, so that changes of tools cannot be shown: %s", key.Name, apierrors.ReasonForError(err))
+			trouble = fmt.Sprintf("ConfigMap %s cannot be written, so that changes of tools cannot be shown: %s", key.Name, apierrors.ReasonForError(err))
 			err = nil
 		}
 		if err != nil {
 			return fmt.Errorf("keep definitions in ConfigMap %s: %w", key.Name, err)
 		}
 	case owner == nil || owner.Name != server.Name: // else it is an earlier server's, on its way out
-		r.notKept(server, "ConfigMap %s is not this server's and is left alone: delete or rename it, so that changes of tools can be shown", key.Name)
+		trouble = fmt.Sprintf("ConfigMap %s is not this server's and is left alone: delete or rename it, so that changes of tools can be shown", key.Name)
 	}
 	state.version = object.ResourceVersion
-	r.shelved.put(key, state)
+	if r.shelved.put(key, state, trouble) {
+		r.Events.Eventf(server, nil, corev1.EventTypeWarning, v1alpha1.ReasonDefinitionsNotKept, "Keep", "%s", trouble)
+	}
 	return nil
-}
-
-func (r *GovernedServerReconciler) notKept(server *v1alpha1.GovernedServer, format string, args ...any) {
-	r.Events.Eventf(server, nil, corev1.EventTypeWarning, v1alpha1.ReasonDefinitionsNotKept, "Keep", format, args...)
 }
 
 // write creates or updates the ConfigMap if it does not hold what it should.

@@ -94,6 +94,7 @@ func definitionNotices(before, after *v1alpha1.GovernedServer, said bodies) []no
 
 // describeChanges says what has changed in each tool, in so many bytes.
 func describeChanges(changed []change, said bodies, room int) string {
+	room -= len(" | and 1000 more")
 	shown := min(len(changed), max(room/minDiff, 1))
 	var lines []string
 	for _, c := range changed[:shown] {

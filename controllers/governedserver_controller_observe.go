@@ -55,13 +55,19 @@ func setTools(server *v1alpha1.GovernedServer, f facts) (gaps []string) {
 	if last := f.seen.last; last != nil {
 		listed, introduction, gaps = last.tools, &last.server, slices.Clone(last.gaps)
 	}
-	now, left := relist(known, listed, firstContact, pinning)
-	status.Tools, status.Accepted, gaps = now.tools, now.accepted, append(gaps, left...)
 	if introduction != nil {
 		status.Server = reintroduce(status.Server, *introduction, pinning)
 	}
+	now, left := relist(known, listed, firstContact, pinning)
+	status.Tools, status.Accepted = now.tools, now.accepted
 	standing := f.compile(server)
-	settle(server, standing)
+	if settle(server, standing) && len(left) > 0 { // there is room again
+		now, left = relist(inventory{tools: now.tools, accepted: status.Accepted}, listed, firstContact, pinning)
+		status.Tools, status.Accepted = now.tools, now.accepted
+		standing = f.compile(server)
+		settle(server, standing)
+	}
+	gaps = append(gaps, left...)
 	size := 0
 	for i := range status.Tools {
 		t := &status.Tools[i]

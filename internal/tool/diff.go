@@ -117,6 +117,8 @@ func (d *differ) full() bool { return len(d.changes) == maxChanges }
 func (d *differ) value(path string, was, is strictjson.Value) {
 	switch {
 	case d.full(), was.Exists() && is.Exists() && bytes.Equal(was.Raw(), is.Raw()):
+	case path == "annotations" && (isEmpty(was) || isEmpty(is)) && !(isEmpty(was) && isEmpty(is)):
+		d.object(path, was, is) // each hint by itself, also where there were none at all
 	case !was.Exists() || !is.Exists() || was.Kind() != is.Kind():
 		d.replaced(path, was, is)
 	case was.Kind() == strictjson.Object:
@@ -129,6 +131,14 @@ func (d *differ) value(path string, was, is strictjson.Value) {
 	default:
 		d.replaced(path, was, is)
 	}
+}
+
+// isEmpty tells whether there are no members.
+func isEmpty(v strictjson.Value) bool {
+	for range v.Members() {
+		return false
+	}
+	return true
 }
 
 func (d *differ) replaced(path string, was, is strictjson.Value) {

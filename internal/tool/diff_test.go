@@ -43,6 +43,8 @@ func TestDiffNamesWhatChanged(t *testing.T) {
 			},
 		},
 		"a hint that turns":                        {`{"name":"a","annotations":{"destructiveHint":false}}`, `{"name":"a","annotations":{"destructiveHint":true}}`, []string{`annotations.destructiveHint: false → true`}},
+		"all hints that go":                        {`{"name":"a","annotations":{"readOnlyHint":true}}`, `{"name":"a"}`, []string{`annotations.readOnlyHint true → absent`}},
+		"hints that hold nothing":                  {`{"name":"a","annotations":{}}`, `{"name":"a"}`, []string{`annotations removed (object)`}},
 		"a title that goes":                        {`{"name":"a","title":"A"}`, `{"name":"a"}`, []string{`title "A" → absent`}},
 		"an empty text that goes":                  {`{"name":"a","title":""}`, `{"name":"a"}`, []string{`title "" → absent`}},
 		"a required argument":                      {`{"name":"a","inputSchema":{"required":["x"]}}`, `{"name":"a","inputSchema":{"required":["y","x"]}}`, []string{`inputSchema.required added ("y")`}},
@@ -133,7 +135,7 @@ func definition(t *rapid.T, label string) Descriptor {
 			rapid.Custom(func(t *rapid.T) any { return rapid.SliceOfN(node(depth-1), 0, 3).Draw(t, "a") }))
 	}
 	entry := map[string]any{"name": "a"}
-	for _, member := range []string{"icons", "_meta", "x"} {
+	for _, member := range []string{"icons", "_meta", "x", "annotations"} {
 		if rapid.Bool().Draw(t, label+member) {
 			entry[member] = node(3).Draw(t, label+" value of "+member)
 		}
