@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -97,10 +96,6 @@ func readFile(stdin io.Reader, path string) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(source, manifest.MaxBytes+1))
 	if err != nil {
-		var pathError *fs.PathError
-		if errors.As(err, &pathError) {
-			return nil, err
-		}
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return data, nil

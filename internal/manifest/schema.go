@@ -143,12 +143,12 @@ func (u *unknownFields) walk(n *yaml.Node, s *schema.Structural, path string, ro
 	if n == nil || s == nil {
 		return
 	}
-	switch n.Kind {
-	case yaml.SequenceNode:
+	if n.Kind == yaml.SequenceNode {
 		for i, item := range n.Content {
 			u.walk(item, s.Items, fmt.Sprintf("%s[%d]", path, i), false)
 		}
-	case yaml.MappingNode:
+	}
+	if n.Kind == yaml.MappingNode {
 		open := s.XPreserveUnknownFields || s.AdditionalProperties != nil
 		if !open {
 			u.names(n, path, slices.Sorted(maps.Keys(s.Properties)))

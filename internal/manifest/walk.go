@@ -62,6 +62,7 @@ func (w *walk) node(n *yaml.Node, path string, depth int) bool {
 				return false
 			}
 		}
+	case yaml.ScalarNode, yaml.DocumentNode: // nothing below
 	}
 	return true
 }
@@ -175,10 +176,10 @@ type step struct {
 func steps(path string) []step {
 	var all []step
 	for path != "" {
-		switch {
-		case path[0] == '.':
+		switch path[0] {
+		case '.':
 			path = path[1:]
-		case path[0] == '[':
+		case '[':
 			inside, rest, _ := strings.Cut(path[1:], "]")
 			path = rest
 			if index, err := strconv.Atoi(inside); err == nil {
