@@ -95,11 +95,16 @@ func (y *yard) run(t *testing.T, c clock.PassiveClock) {
 
 func (y *yard) ask(t *testing.T, name string) *v1alpha1.ApprovalRequest {
 	t.Helper()
+	return y.askAbout(t, name, func(*v1alpha1.ApprovalRequest) {})
+}
+
+func (y *yard) askAbout(t *testing.T, name string, change edit) *v1alpha1.ApprovalRequest {
+	t.Helper()
 	request := newRequest(func(r *v1alpha1.ApprovalRequest) {
 		r.ObjectMeta = metav1.ObjectMeta{Namespace: y.namespace, Name: name, Labels: map[string]string{v1alpha1.ServerLabel: "cranes"}}
 		r.Spec.ServerRef.UID = string(y.server.UID)
 		r.Spec.EndpointDigest, r.Spec.ToolDigest, r.Spec.ActionHash = endpointOf(t, y.server), digestOf('d'), digestOf('a')
-	})
+	}, change)
 	if err := y.gateway.Create(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
