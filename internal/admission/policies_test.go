@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,12 @@ func writing(t testing.TB, rules ...v1alpha1.Rule) admission.Request {
 	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Namespace: "shop", Object: runtime.RawExtension{Raw: raw}}}
 }
 
+// padded fills a write up with white space.
+func padded(req admission.Request, size int) admission.Request {
+	req.Object.Raw = append(req.Object.Raw, bytes.Repeat([]byte(" "), size-len(req.Object.Raw))...)
+	return req
+}
+
 func denying(name, when string) v1alpha1.Rule {
 	return v1alpha1.Rule{Name: name, Tools: []string{"*"}, When: when, Decision: v1alpha1.EffectDeny}
 }
@@ -65,7 +72,8 @@ func TestAPolicyIsNeverRefusedAndItsMistakesAreTold(t *testing.T) {
 		"a baseline in another namespace": {misplaced, writing(t), 1, "operator's namespace only"},
 		"more mistakes than are told":     {nothing, writing(t, many...), maxWarnings, "and 11 more"},
 		"an object that is none":          {nothing, admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: []byte("[")}}}, 0, ""},
-		"an object that is too large":     {nothing, admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Object: runtime.RawExtension{Raw: make([]byte, maxPolicy+1)}}}, 0, ""},
+		"an object that is too large":     {nothing, padded(writing(t, denying("r", "args.amount >")), maxPolicy+1), 0, ""},
+		"an object that is just not":      {nothing, padded(writing(t, denying("r", "args.amount >")), maxPolicy), 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

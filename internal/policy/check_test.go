@@ -243,6 +243,16 @@ func TestAFindingSaysWhereItIsAndWhatWasMeant(t *testing.T) {
 	}
 }
 
+func TestAFindingHidesNoLetters(t *testing.T) {
+	t.Parallel()
+	p := Parse(&v1alpha1.ToolPolicy{Spec: v1alpha1.ToolPolicySpec{Pins: []v1alpha1.Pin{{Tool: "lift\u202e\n", Digest: digestOf("c")}}}})
+	for _, f := range p.Check([]CheckedTool{{Server: "crane\u200b", Name: "lift\u202e"}}) {
+		if want := `spec.pins[0]: no tool of crane\u200b is called lift\u202e\u000a; did you mean lift\u202e?`; f.String() != want {
+			t.Errorf("got %q, want %q", f.String(), want)
+		}
+	}
+}
+
 // A policy that came from anywhere is checked without a panic, and the same one always with the same words.
 func TestCheckIsTotal(t *testing.T) {
 	t.Parallel()
