@@ -44,6 +44,7 @@ func TestModes(t *testing.T) {
 		"a read-only baseline":                             {mode: v1alpha1.ModeObserve, tool: "update_invoice", policies: []v1alpha1.ToolPolicy{baseline("b", v1alpha1.BaselineReadOnly, v1alpha1.ToolPolicySpec{})}, want: "Deny ServerReadOnly ToolPolicy/tidewaiter-system/b spec.mode"},
 		"the strictest baseline":                           {tool: "get_invoice", policies: []v1alpha1.ToolPolicy{baseline("a", v1alpha1.BaselineReadOnly, v1alpha1.ToolPolicySpec{}), baseline("b", v1alpha1.BaselineStopped, v1alpha1.ToolPolicySpec{})}, want: "Deny ServerStopped ToolPolicy/tidewaiter-system/b spec.mode"},
 		"a team cannot make a tool Read for a baseline":    {tool: "wipe_ledger", policies: []v1alpha1.ToolPolicy{baseline("b", v1alpha1.BaselineReadOnly, v1alpha1.ToolPolicySpec{}), policyOf("p", tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}))}, want: "Deny ServerReadOnly ToolPolicy/tidewaiter-system/b spec.mode"},
+		"nor where both are read-only":                     {mode: v1alpha1.ModeReadOnly, tool: "wipe_ledger", policies: []v1alpha1.ToolPolicy{baseline("b", v1alpha1.BaselineReadOnly, v1alpha1.ToolPolicySpec{}), policyOf("p", tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}))}, want: "Deny ServerReadOnly ToolPolicy/tidewaiter-system/b spec.mode"},
 		"for its own mode it can":                          {mode: v1alpha1.ModeReadOnly, tool: "wipe_ledger", policies: []v1alpha1.ToolPolicy{policyOf("p", tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}))}, want: "Allow ReadTool ToolPolicy/p spec.tiers[0]"},
 		"Observe lets pass what would wait":                {mode: v1alpha1.ModeObserve, tool: "update_invoice", want: "Allow Observed spec.mode of the server (RequireApproval ApprovalRequired)"},
 		"Observe lets pass what a team would refuse":       {mode: v1alpha1.ModeObserve, tool: "get_invoice", policies: []v1alpha1.ToolPolicy{policyOf("p", ruled(on("*", refuse)))}, want: "Allow Observed spec.mode of the server (Deny RuleDenied)"},
@@ -58,6 +59,7 @@ func TestModes(t *testing.T) {
 		"Observe does not loosen the tier of a baseline":   {mode: v1alpha1.ModeObserve, tool: "get_invoice", policies: []v1alpha1.ToolPolicy{baseline("b", "", raise)}, want: "RequireApproval ApprovalRequired ToolPolicy/tidewaiter-system/b spec.tiers[0]"},
 		"a baseline's Allow binds nobody":                  {mode: v1alpha1.ModeObserve, tool: "wipe_ledger", policies: []v1alpha1.ToolPolicy{baseline("b", "", ruled(on("*", allow)))}, want: "Allow Observed spec.mode of the server (RequireApproval ApprovalRequired)"},
 		"a team cannot hide a tier from a baseline's rule": {tool: "wipe_ledger", policies: []v1alpha1.ToolPolicy{baseline("b", "", ruled(on("*", refuse, provided("tool.tier == 'Irreversible'")))), policyOf("p", tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}))}, want: "Deny RuleDenied ToolPolicy/tidewaiter-system/b rule r0"},
+		"what a baseline would allow in another tier":      {tool: "wipe_ledger", policies: []v1alpha1.ToolPolicy{baseline("b", "", ruled(on("*", allow, provided("tool.tier == 'Irreversible'")))), policyOf("p", tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}))}, want: "Allow ReadTool ToolPolicy/p spec.tiers[0]"},
 		"it can from its own":                              {tool: "wipe_ledger", policies: []v1alpha1.ToolPolicy{policyOf("b", ruled(on("*", refuse, provided("tool.tier == 'Irreversible'")))), policyOf("p", tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead}))}, want: "Allow ReadTool ToolPolicy/p spec.tiers[0]"},
 	}
 	for name, tc := range tests {
@@ -122,6 +124,23 @@ func TestRangeHidesWhatNobodyCouldCall(t *testing.T) {
 			t.Errorf("%s: from %v to %v, want %v", tool, strictest, loosest, want)
 		}
 	}
+	lowered := []v1alpha1.ToolPolicy{
+		baseline("b", "", ruled(on("wipe_*", refuse, provided("tool.tier == 'Irreversible'")))), policyOf("p", tier(v1alpha1.TierOverride{Tool: "wipe_ledger", Digest: digestA, Tier: v1alpha1.TierRead})),
+		policyOf("q", ruled(on("get_*", refuse))), policyOf("r", ruled(on("get_*", allow))),
+	}
+	denied := compile(server(), lowered, endpoint, Facts{})
+	for _, tool := range []string{"get_invoice", "wipe_ledger"} {
+		if _, loosest := denied.Range(tool, ann); loosest != Deny {
+			t.Errorf("%s: %v is said to be possible", tool, loosest)
+		}
+	}
+	observed := compile(server(inMode(v1alpha1.ModeObserve)), append(lowered, baseline("c", "", ruled(on("*", allow)))), endpoint, Facts{})
+	if _, loosest := observed.Range("wipe_ledger", ann); loosest != Deny {
+		t.Errorf("in Observe %v is said to be possible, and a baseline refuses it", loosest)
+	}
+	if _, loosest := observed.Range("get_invoice", ann); loosest != Allow {
+		t.Errorf("in Observe %v is the most, and only a team refuses it", loosest)
+	}
 	if strictest, loosest := s.Range("update_invoice", bot); strictest != RequireApproval || loosest != RequireApproval {
 		t.Errorf("update_invoice by another: from %v to %v", strictest, loosest)
 	}
@@ -147,6 +166,15 @@ func TestWhatMayRunWithoutAPerson(t *testing.T) {
 		if got := compile(server(inMode(tc.mode)), []v1alpha1.ToolPolicy{policyOf("p", tc.spec)}, endpoint, Facts{}).AnyUnattended(); got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
+	}
+}
+
+func TestObserveAsksNobody(t *testing.T) {
+	t.Parallel()
+	s := compile(server(inMode(v1alpha1.ModeObserve)), nil, endpoint, Facts{})
+	d := ask(s, "update_invoice", "", ann)
+	if got := s.Attended(d, "doubt"); got.Effect != Allow || got.Reason != ReasonObserved {
+		t.Errorf("a call that was observed became %v by %s", got.Effect, got.GatedBy)
 	}
 }
 

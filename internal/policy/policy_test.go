@@ -300,6 +300,10 @@ func TestRevisionFollowsWhatTakesPart(t *testing.T) {
 	if got := compile(server(), []v1alpha1.ToolPolicy{other, p}, endpoint, Facts{}).Revision; got != base {
 		t.Error("a policy of another server changed the revision")
 	}
+	denied := server(func(s *v1alpha1.GovernedServer) { s.Status.Records[0].Denied = 1 })
+	if got := compile(denied, []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision; got == base {
+		t.Error("a denial that ends a promotion did not change the revision")
+	}
 	p.Generation++
 	if got := compile(server(), []v1alpha1.ToolPolicy{p}, endpoint, Facts{}).Revision; got == base {
 		t.Error("a new generation of a policy did not change the revision")

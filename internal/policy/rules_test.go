@@ -108,6 +108,7 @@ func TestRules(t *testing.T) {
 		"allow-lists with nothing in common":                     {policies: []v1alpha1.ToolPolicySpec{{Callers: []v1alpha1.Subject{ops}}, {Callers: []v1alpha1.Subject{sa}}}, principal: ann, tool: "get_invoice", want: "Deny CallerNotAllowed ToolPolicy/p1 spec.callers"},
 		"a caller that is no subject admits nobody":              {policies: []v1alpha1.ToolPolicySpec{{Callers: []v1alpha1.Subject{{Kind: "Users", Name: "ann"}}}}, principal: ann, tool: "get_invoice", want: "Deny CallerNotAllowed ToolPolicy/p0 spec.callers"},
 		"Attended keeps a person before what a rule allows":      {policies: []v1alpha1.ToolPolicySpec{ruled(on("*", allow)), {Autonomy: []v1alpha1.AutonomyRule{{Tool: "update_invoice", Mode: v1alpha1.ModeAttended}}}}, want: "RequireApproval ApprovalRequired ToolPolicy/p1 spec.autonomy[0]", required: 1, verbs: []string{"approve"}},
+		"Attended with an error, before what a rule allows":      {policies: []v1alpha1.ToolPolicySpec{ruled(on("*", allow)), {Autonomy: []v1alpha1.AutonomyRule{{Tool: "update_invoice", Mode: v1alpha1.ModeAttended, When: "args.amount > 5"}}}}, want: "RequireApproval ApprovalRequired ToolPolicy/p1 spec.autonomy[0]", required: 1, verbs: []string{"approve"}, uncertain: "ToolPolicy/p1 spec.autonomy[0]: "},
 		"a promotion for calls for which it holds":               {policies: []v1alpha1.ToolPolicySpec{promoted("args.amount < 5", "")}, arguments: `{"amount":1}`, want: "Allow Unattended ToolPolicy/p0 spec.autonomy[0]"},
 		"a promotion for other calls":                            {policies: []v1alpha1.ToolPolicySpec{promoted("args.amount < 5", "")}, arguments: `{"amount":7}`, want: "RequireApproval ApprovalRequired tier", required: 1, verbs: []string{"approve"}},
 		"a promotion that cannot be evaluated":                   {policies: []v1alpha1.ToolPolicySpec{promoted("args.amount < 5", "")}, want: "RequireApproval ApprovalRequired tier", required: 1, verbs: []string{"approve"}, uncertain: "ToolPolicy/p0 spec.autonomy[0]: "},
@@ -206,6 +207,11 @@ func TestWhichServersAPolicyCovers(t *testing.T) {
 		if tc.want && got.GatedBy != "ToolPolicy/"+home+"/b rule r0" {
 			t.Errorf("%s: a baseline is called %s", name, got.GatedBy)
 		}
+	}
+	nowhere := policyOf("b", ruled(on("*", refuse)))
+	nowhere.Namespace, nowhere.Spec.NamespaceSelector = "", &metav1.LabelSelector{}
+	if got := ask(Compile(Inputs{Server: server(), Policies: []*Policy{Parse(&nowhere)}, EndpointDigest: endpoint}), "get_invoice", "", ann); got.Effect != Allow {
+		t.Errorf("a baseline counts where nobody knows the operator's namespace: %s", got.GatedBy)
 	}
 	if problems := Parse(&v1alpha1.ToolPolicy{Spec: v1alpha1.ToolPolicySpec{NamespaceSelector: &broken}}).Problems(); len(problems) != 1 || problems[0].Field != "spec.namespaceSelector" {
 		t.Errorf("problems of a selector that does not parse: %v", problems)
