@@ -203,9 +203,28 @@ func TestExplainTellsTheDerivation(t *testing.T) {
 
 // Whatever an object says, also what the API server would refuse, there is an answer, and it is no looser than the ceiling.
 func TestLawNoObjectMakesItPanic(t *testing.T) {
-	specs, servers := rapid.Make[v1alpha1.ToolPolicySpec](), rapid.Make[v1alpha1.GovernedServerStatus]()
+	servers, odd := rapid.Make[v1alpha1.GovernedServerStatus](), []func(*rapid.T, *v1alpha1.ToolPolicySpec){
+		func(t *rapid.T, s *v1alpha1.ToolPolicySpec) { s.Rules = rapid.Make[[]v1alpha1.Rule]().Draw(t, "rules") },
+		func(t *rapid.T, s *v1alpha1.ToolPolicySpec) {
+			s.Callers = rapid.Make[[]v1alpha1.Subject]().Draw(t, "callers")
+		},
+		func(t *rapid.T, s *v1alpha1.ToolPolicySpec) { s.Pins = rapid.Make[[]v1alpha1.Pin]().Draw(t, "pins") },
+		func(t *rapid.T, s *v1alpha1.ToolPolicySpec) {
+			s.Preview = rapid.Make[[]v1alpha1.PreviewRule]().Draw(t, "preview")
+		},
+		func(t *rapid.T, s *v1alpha1.ToolPolicySpec) {
+			s.Tiers = rapid.Make[[]v1alpha1.TierOverride]().Draw(t, "tiers")
+		},
+		func(t *rapid.T, s *v1alpha1.ToolPolicySpec) {
+			s.Autonomy = rapid.Make[[]v1alpha1.AutonomyRule]().Draw(t, "autonomy")
+		},
+		func(t *rapid.T, s *v1alpha1.ToolPolicySpec) {
+			s.NamespaceSelector, s.Mode = rapid.Make[*metav1.LabelSelector]().Draw(t, "selector"), v1alpha1.BaselineMode(rapid.String().Draw(t, "mode"))
+		},
+	}
 	law(t, func(t *rapid.T) {
-		p := policyOf(rapid.String().Draw(t, "name"), specs.Draw(t, "spec"))
+		p := drawPolicy(t, rapid.String().Draw(t, "name"), anyConditions)
+		rapid.SampledFrom(odd).Draw(t, "odd")(t, &p.Spec)
 		for i := range p.Spec.Rules { // arbitrary texts hardly ever compile, and take long
 			p.Spec.Rules[i].When = pick(t, "when", anyConditions...)
 		}
@@ -221,7 +240,7 @@ func TestLawNoObjectMakesItPanic(t *testing.T) {
 			p.Spec.Targets = append(p.Spec.Targets, "billing")
 		}
 		object := drawServer(t)
-		if rapid.IntRange(0, 7).Draw(t, "odd") == 0 {
+		if rapid.IntRange(0, 15).Draw(t, "odd status") == 0 {
 			object.Status, object.Status.EndpointDigest = servers.Draw(t, "status"), endpoint
 		}
 		s, q := decided(object, []v1alpha1.ToolPolicy{p}, Facts{}), drawQuestion(t)
