@@ -6,6 +6,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -313,7 +314,7 @@ func serverTurned() predicate.Predicate {
 			before, okBefore := e.ObjectOld.(*v1alpha1.GovernedServer)
 			after, okAfter := e.ObjectNew.(*v1alpha1.GovernedServer)
 			return okBefore && okAfter && (before.UID != after.UID || before.Generation != after.Generation ||
-				!before.Status.LastChanged.Equal(after.Status.LastChanged) ||
+				!slices.EqualFunc(before.Status.Tools, after.Status.Tools, sameTool) ||
 				meta.IsStatusConditionFalse(before.Status.Conditions, v1alpha1.ConditionClassified) !=
 					meta.IsStatusConditionFalse(after.Status.Conditions, v1alpha1.ConditionClassified))
 		},

@@ -104,6 +104,15 @@ func (c *call) serve() {
 		c.refuseNotReady()
 		return
 	}
+	if j.decision.Reason == policy.ReasonDefinitionNotAccepted && j.decision.Tool.Drifted {
+		// The server may give the accepted definition by now. Nothing else would ask it, since no call passes.
+		if _, err := c.server.define(c.request.Context(), c.message.Call.Name, c.Clock.Now()); err == nil {
+			if j, ok = c.judge(); !ok {
+				c.refuseNotReady()
+				return
+			}
+		}
+	}
 	if j.decision.Effect == policy.Deny {
 		c.deny(j, nil)
 		return
