@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
-// TestMain has every law hold over 5,000 cases where nobody says how many. A million, with the seed of each law printed:
+// TestMain has every law hold over 5,000 cases where nobody says how many. A million, with the seed printed:
 //
 //	go test -run Law -v -timeout 0 ./internal/policy -rapid.checks 1000000
 //
@@ -26,8 +27,11 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if !given["rapid.checks"] {
-		if err := flag.Set("rapid.checks", "5000"); err != nil {
+	for name, value := range map[string]string{"rapid.checks": "5000", "rapid.seed": strconv.FormatUint(rand.Uint64(), 10)} {
+		if given[name] {
+			continue
+		}
+		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
 	}
@@ -38,7 +42,7 @@ func TestMain(m *testing.M) {
 func law(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	t.Parallel()
-	t.Logf("rapid.checks %s, rapid.seed %s (0: that of the clock)", flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.seed").Value)
+	t.Logf("-rapid.checks %s -rapid.seed %s", flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.seed").Value)
 	rapid.Check(t, property)
 }
 

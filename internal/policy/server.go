@@ -74,7 +74,7 @@ type compiled struct {
 	baselines int
 	// bounds are other tiers in which baselines see the tool: those that it would have without the teams' overrides.
 	bounds []v1alpha1.Tier
-	// gated: a baseline raised the tool or keeps it attended, so that its tier binds also in Observe.
+	// gated: a baseline keeps the tool attended or gives it a tier that does, so that its tier binds also in Observe.
 	gated bool
 }
 
@@ -177,7 +177,7 @@ func (s *Server) assign(c *compiled) {
 	c.gated = slices.ContainsFunc(c.standing.attended, func(a *autonomy) bool { return a.baseline })
 	overrides := overridesOf(s.policies[:s.baselines], c.tool.Name)
 	for _, o := range overrides {
-		c.gated = c.gated || o.Tier.StricterThan(v1alpha1.TierRead) && judgeOverride(o.TierOverride, c.tool, c.standing.acceptance).inForce()
+		c.gated = c.gated || o.Tier.StricterThan(v1alpha1.TierRead) // in force or not: it may be so for another definition
 	}
 	if !slices.ContainsFunc(c.rulings[:c.baselines], ruling.looksAtCalls) && !s.mode.bound {
 		return
