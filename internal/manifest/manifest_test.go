@@ -211,6 +211,23 @@ func TestALineThatOnlyYAMLSeesIsRefused(t *testing.T) {
 	}
 }
 
+func TestAFileHasBounds(t *testing.T) {
+	t.Parallel()
+	for want, text := range map[string]string{
+		"the file is larger than 4194304 bytes":    strings.Repeat("# filler\n", MaxBytes/9+1),
+		"the file has more than 2000 documents":    strings.Repeat("---\na: 1\n", maxDocuments+1),
+		"the document has more than 200000 values": "a: [" + strings.Repeat("1,", maxNodes) + "1]\n",
+	} {
+		documents, problems := Read([]byte(text))
+		if len(documents) > 0 || len(problems) != 1 || !strings.HasPrefix(problems[0].Message, want) {
+			t.Errorf("read %d documents, problems %v, want %q", len(documents), problems, want)
+		}
+	}
+	if documents, problems := Read([]byte(strings.Repeat("---\na: 1\n", maxDocuments-1))); len(documents) != maxDocuments-1 || len(problems) > 0 {
+		t.Errorf("within the bounds: %d documents, problems %v", len(documents), problems)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	kinds, err := loadKinds()
 	if err != nil {
