@@ -80,7 +80,7 @@ func (o *pinOptions) validate() error {
 		return errors.New("--name goes with --write")
 	case o.write && len(o.files) > 1:
 		return errors.New("--write brings one file up to date: give -f once")
-	case o.write && len(o.files) > 0 && o.output.flags.OutputFlagSpecified():
+	case o.write && len(o.files) > 0 && o.flags.OutputFlagSpecified():
 		return errors.New("--write -f prints the file as it is written, in YAML: leave -o out")
 	}
 	return nil

@@ -98,7 +98,7 @@ func (o *pinOptions) rewrite(ctx context.Context, server *v1alpha1.GovernedServe
 // editPins replaces digests in the text of a file, takes out the lines of pins that are wanted no more and adds lines
 // for those that are new. All other lines stay as they are.
 func editPins(text string, p linted, wanted []v1alpha1.Pin) (string, error) {
-	e := pinEdit{lines: strings.SplitAfter(text, "\n"), document: p.Object.Document, missing: map[string]string{}}
+	e := pinEdit{lines: strings.SplitAfter(text, "\n"), document: p.Document, missing: map[string]string{}}
 	for _, pin := range wanted {
 		e.missing[pin.Tool] = pin.Digest
 	}
@@ -194,18 +194,19 @@ func (e *pinEdit) add(pins int) error {
 		}
 		head, indent = below+"pins:\n", below+"- "
 	}
-	added := head
+	var added strings.Builder
+	added.WriteString(head)
 	for _, tool := range slices.Sorted(maps.Keys(e.missing)) {
 		if tool == "" {
-			added += fmt.Sprintf("%sdigest: %s\n", indent, e.missing[tool])
+			fmt.Fprintf(&added, "%sdigest: %s\n", indent, e.missing[tool])
 			continue
 		}
-		added += fmt.Sprintf("%sdigest: %s\n%stool: %s\n", indent, e.missing[tool], strings.Repeat(" ", len(indent)), yamlWord(tool))
+		fmt.Fprintf(&added, "%sdigest: %s\n%stool: %s\n", indent, e.missing[tool], strings.Repeat(" ", len(indent)), yamlWord(tool))
 	}
 	if current := e.lines[line-1]; current != "" && !strings.HasSuffix(current, "\n") {
 		e.lines[line-1] += "\n"
 	}
-	e.lines[line-1] += added
+	e.lines[line-1] += added.String()
 	return nil
 }
 
