@@ -111,7 +111,7 @@ To do:         look which tools the server lists: kubectl tidewaiter tools billi
 Policy:        REVISION
 `, "billing", "drop_table")
 	for name, text := range got {
-		summary, steps, found := strings.Cut(text, "Steps:")
+		summary, steps, found := strings.Cut(text, "Steps:         ")
 		if !found || !strings.Contains(steps, "\n   1. ") {
 			t.Errorf("%s: no steps in\n%s", name, text)
 		}

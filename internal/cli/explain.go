@@ -246,7 +246,7 @@ func (e explanation) write(p *page) {
 	}
 	p.line("To do:", "%s", e.toDo())
 	p.line("Policy:", "%s", e.Revision)
-	p.line("Steps:", "")
+	p.line("Steps:", "%d, in the order in which they are made", len(e.Steps))
 	for i, step := range e.Steps {
 		p.indented([]string{fmt.Sprintf("%2d. %s: %s", i+1, step.Source, step.Says)})
 	}

@@ -95,19 +95,21 @@ type recorded struct {
 	unreadable bool
 }
 
-// read gives each line of the file to take, one after the other. A last line without an end is none.
-func (f recordFile) read(take func(recorded) error) error {
-	lines := bufio.NewReaderSize(f.reader(), 64<<10)
+func (f recordFile) read(take func(recorded) error) error { return readRecords(f.reader(), f.path, take) }
+
+// readRecords gives each line to take, one after the other. A last line without an end is none.
+func readRecords(source io.Reader, path string, take func(recorded) error) error {
+	lines := bufio.NewReaderSize(source, 64<<10)
 	for {
 		line, err := readLine(lines)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("read receipts from %s: %w", glyph.Plain(f.path), err)
+			return fmt.Errorf("read receipts from %s: %w", glyph.Plain(path), err)
 		}
 		r, ok := parseReceipt(line)
-		if err := take(recorded{Receipt: r, file: f.path, unreadable: !ok}); err != nil {
+		if err := take(recorded{Receipt: r, file: path, unreadable: !ok}); err != nil {
 			return err
 		}
 	}

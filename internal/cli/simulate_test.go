@@ -5,7 +5,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -306,23 +305,14 @@ func FuzzReplay(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		path := filepath.Join(t.TempDir(), "receipts")
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		files, err := (&simulateOptions{receipts: []string{path}}).openRecords()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer files.close()
 		w := &world{session: &session{}, offline: true, servers: map[client.ObjectKey]*governed{}}
 		set := policySet{objects: []v1alpha1.ToolPolicy{p}}
 		w.servers[client.ObjectKey{Namespace: "shop", Name: "billing"}] = &governed{object: listing(), proposed: set, compiledProposed: parse(set.objects)}
 		r := newReplay(manifests{}, nil, w, &jsonReport{out: &bytes.Buffer{}})
 		lines := 0
-		err = files[0].read(func(line recorded) error {
+		err := readRecords(bytes.NewReader(text), "receipts", func(line recorded) error {
 			lines++
-			return r.take(context.WithoutCancel(t.Context()), line)
+			return r.take(t.Context(), line)
 		})
 		if err != nil && !errors.Is(err, errLongLine) {
 			t.Fatal(err)
