@@ -245,7 +245,7 @@ func TestAConfigMapThatCannotBeWrittenStopsNothing(t *testing.T) {
 func TestAnEventOfManyChangesStaysShort(t *testing.T) {
 	t.Parallel()
 	var before, after []string
-	for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+	for name := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz", "") {
 		before = append(before, `{"name":"`+name+`","description":"`+strings.Repeat("x ", 2000)+`"}`)
 		after = append(after, `{"name":"`+name+`","description":"`+strings.Repeat("\\u202e ", 2000)+`","title":"`+strings.Repeat("y", 4000)+`"}`)
 	}

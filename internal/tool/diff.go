@@ -117,7 +117,7 @@ func (d *differ) full() bool { return len(d.changes) == maxChanges }
 func (d *differ) value(path string, was, is strictjson.Value) {
 	switch {
 	case d.full(), was.Exists() && is.Exists() && bytes.Equal(was.Raw(), is.Raw()):
-	case path == "annotations" && (isEmpty(was) || isEmpty(is)) && !(isEmpty(was) && isEmpty(is)):
+	case path == "annotations" && isEmpty(was) != isEmpty(is):
 		d.object(path, was, is) // each hint by itself, also where there were none at all
 	case !was.Exists() || !is.Exists() || was.Kind() != is.Kind():
 		d.replaced(path, was, is)
