@@ -32,6 +32,10 @@ const paySchema = `{
 		"any": {},
 		"loop": {"$ref": "#/$defs/loop"},
 		"kind": {"const": "payout"},
+		"maybe": {"type": "string", "nullable": true},
+		"maybeNumber": {"type": "number", "nullable": true},
+		"mixed": {"enum": ["a", 1, null]},
+		"pair": {"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "number"}},
 		"odd name": {"type": "string"}
 	},
 	"required": ["amount"],
@@ -66,6 +70,8 @@ func TestCheckReportsWhatCannotBeRight(t *testing.T) {
 		`args.currency in [1, 2]`:         {"1:1: args.currency is a string, and the elements of the list are a number"},
 		`args.kind == "pay"`:              {`1:14: args.kind is never "pay"; it is one of payout`},
 		`1 in args.tags`:                  {"1:1: this is a number, and the elements of the list are a string"},
+		`args.mixed == "b"`:               {`1:15: args.mixed is never "b"; it is one of a`},
+		`args.mixed == true`:              {"1:1: args.mixed is null or a number or a string, and stands with a boolean on the other side of =="},
 		`"c" in args.tags`:                {`1:1: args.tags is never "c"; it is one of a, b`},
 		`"a" in args.amount`:              {"1:8: args.amount is a number, and in works on a list or a map"},
 		`1 in args.to`:                    {"1:1: this is a number, and names of members are strings"},
@@ -103,6 +109,7 @@ func TestCheckHasNoFalseAlarms(t *testing.T) {
 	t.Parallel()
 	for _, source := range []string{
 		`args.amount > 5`, `args.amount > 5.5`, `args.amount > 5u`, `args.count > 1.5`, `args.count == args.amount`, `args.amount * 2.0 > 3.0`,
+		`args.maybe == args.maybeNumber`, `"x" in args.pair`, `args.pair[0] == "x"`, `args.mixed == 2`, `args.mixed == "a"`,
 		`args.note == null`, `args.amount == null`, `args.note == "x"`, `args.memo.startsWith("x")`, `args.memo == null || args.memo == "y"`,
 		`args.target == 3`, `args.target == "x"`, `args.target > 3`, `args.any.thing == 3`, `args.loop.x == 3`, `args.free.x == 3`, `args.extra.y > 3`,
 		`args.extra.x == "a"`, `args.to.bank.bic == "x"`, `args.lines.all(l, l.price < 5 && l.sku != "x")`, `args.lines[0].price < 5.0`,
@@ -140,7 +147,7 @@ func TestCheckLeavesOpenSchemasAlone(t *testing.T) {
 		"patternProperties":                       {`{"properties": {"amount": {}}, "patternProperties": {"^a": {}}}`, false},
 		"allOf may bring more":                    {`{"properties": {"amount": {}}, "allOf": [{"properties": {"amont": {}}}]}`, false},
 		"anyOf may bring more":                    {`{"type": "object", "properties": {"amount": {}}, "anyOf": [{"properties": {"amont": {}}}]}`, false},
-		"a reference with properties beside it":   {`{"$ref": "#/$defs/a", "properties": {"b": {}}, "$defs": {"a": {"properties": {"amont": {}}}}}`, false},
+		"a reference with properties beside it":   {`{"$ref": "#/$defs/a", "properties": {"amont": {}}, "$defs": {"a": {"properties": {"b": {}}}}}`, false},
 		"a reference to another document":         {`{"$ref": "https://example.com/schema"}`, false},
 		"a reference to itself":                   {`{"$ref": "#"}`, false},
 		"a schema that is true":                   {`true`, false},
@@ -190,6 +197,33 @@ func TestCheckIsBoundedInTimeAndText(t *testing.T) {
 			t.Fatalf("message %q", p.Message)
 		}
 	}
+}
+
+func TestSuggestionsAreSoughtAmongFewAndShortNames(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 100)
+	for name, tc := range map[string]struct{ filler, name, wrong, want string }{
+		"a control":      {"", "amount", "amont", "; did you mean amount?"},
+		"a long name":    {"", long, long + "y", ""},
+		"after too many": {fillers(1500), "amount", "amont", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			schema := fmt.Sprintf(`{"properties":{%s%q:{}}}`, tc.filler, tc.name)
+			want := []string{fmt.Sprintf("1:6: args.%s: the tool has no argument %s%s", tc.wrong, tc.wrong, tc.want)}
+			if diff := cmp.Diff(want, lines(condition(t, "args."+tc.wrong+" == 1").Check([]byte(schema)))); diff != "" {
+				t.Errorf("Check (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func fillers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"another%d":{},`, i)
+	}
+	return b.String()
 }
 
 func FuzzCheck(f *testing.F) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/functions"
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
@@ -32,8 +33,8 @@ var guards = map[string]func(args []ref.Val) int{
 	"list_hasAll_list":          pairs,
 	"list_hasExactly_list":      pairs,
 
-	"regex_extract_string_string":            pairs,
-	"regex_extractAll_string_string":         pairs,
+	"regex_extract_string_string":            search,
+	"regex_extractAll_string_string":         search,
 	"regex_replace_string_string_string":     regexReplacement,
 	"regex_replace_string_string_string_int": regexReplacement,
 	"string_replace_string_string":           replacement,
@@ -50,8 +51,18 @@ func replacement(a []ref.Val) int {
 	return product(strings.Count(string(target), string(old)), length(a[2]))
 }
 
+// search is the work of a regular expression. Its steps are small: maxRegexSteps of them count as maxSteps.
+func search(a []ref.Val) int {
+	source, _ := a[1].(types.String)
+	size, err := types.RegexProgramSize(string(source))
+	if err != nil {
+		return 0 // the function says so
+	}
+	return product(length(a[0]), size) / (maxRegexSteps / maxSteps)
+}
+
 func regexReplacement(a []ref.Val) int {
-	return product(length(a[0])+1, length(a[1])+length(a[2]))
+	return search(a) + product(length(a[0])+1, length(a[2]))
 }
 
 // formatted bounds the text that format gives by the text of all that is put into it, and by the digits of numbers.
@@ -87,6 +98,28 @@ func product(a, b int) int {
 		return maxSteps + 1
 	}
 	return a * b
+}
+
+// guardedCosts make a guarded function cost a step for ten of its work, and nothing if its guard refused it.
+func guardedCosts() []cost.TrackerOption {
+	trackers := make([]cost.TrackerOption, 0, len(guards)+2)
+	track := func(overload string, work func([]ref.Val) int) {
+		trackers = append(trackers, cost.OverloadTracker(overload, func(args []ref.Val, result ref.Val) *uint64 {
+			total := uint64(1)
+			if err, failed := result.(*types.Err); !failed || !errors.Is(err, errTooMuch) {
+				total += uint64(work(args)/10) + weight(result)
+			}
+			return &total
+		}))
+	}
+	for overload, guard := range guards {
+		track(overload, guard)
+	}
+	// The cost model counts a pass over the text for every four bytes of the pattern; here it is the same.
+	for _, overload := range []string{overloads.Matches, overloads.MatchesString} {
+		track(overload, func(a []ref.Val) int { return product(length(a[0]), 1+length(a[1])/4) })
+	}
+	return trackers
 }
 
 // guarded puts the guards before the functions of the libraries.

@@ -48,7 +48,6 @@ var language = sync.OnceValues(func() (*cel.Env, error) {
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
 		cel.ParserRecursionLimit(maxLevels),
-		cel.ParserExpressionSizeLimit(maxSource),
 		cel.ExpressionNodeLimit(maxNodes),
 		cel.RegexProgramSizeLimit(maxRegex),
 		cel.CostSizingStrategy(cost.AggregateSizingStrategy(
@@ -68,6 +67,7 @@ var language = sync.OnceValues(func() (*cel.Env, error) {
 func programOptions() []cel.ProgramOption {
 	return []cel.ProgramOption{
 		cel.CustomDecoratorV2(guardMatches),
+		cel.CostTrackerOptions(guardedCosts()...),
 		cel.EvalOptions(cel.OptOptimize),
 		cel.CostTracking(charge{cost.StandardOverloadTrackers()}),
 		cel.CostLimit(maxCost),

@@ -233,7 +233,7 @@ func (s schema) element(of shape) shape {
 	return anything
 }
 
-// texts of a value that can only be one of a few texts; none if it can be another.
+// texts that a value can be, where its schema lists them.
 func texts(of shape) []string {
 	if !of.schema.Exists() {
 		return nil
@@ -243,9 +243,6 @@ func texts(of shape) []string {
 	}
 	var all []string
 	for each := range of.schema.Get("enum").Elements() {
-		if each.Kind() != strictjson.String && each.Kind() != strictjson.Null {
-			return nil
-		}
 		if each.Kind() == strictjson.String {
 			all = append(all, each.Text())
 		}
