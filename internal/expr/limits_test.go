@@ -100,7 +100,7 @@ func TestLargeArgumentsCanBeLookedAt(t *testing.T) {
 		`args.path.startsWith("/tmp")`:                           true,
 		`size(args.text) > 100000`:                               true,
 		`args.text.matches("^x+$")`:                              true,
-		`regex.extract(args.text, "(x)").hasValue()`:          true,
+		`regex.extract(args.text, "(x)").hasValue()`:             true,
 		`args.text.contains("y")`:                                false,
 		`args.list.all(x, x >= 0 && x < 9000)`:                   true,
 		`args.small.map(x, x * 2).filter(x, x > 500).size() > 1`: true,
