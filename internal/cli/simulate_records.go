@@ -95,7 +95,9 @@ type recorded struct {
 	unreadable bool
 }
 
-func (f recordFile) read(take func(recorded) error) error { return readRecords(f.reader(), f.path, take) }
+func (f recordFile) read(take func(recorded) error) error {
+	return readRecords(f.reader(), f.path, take)
+}
 
 // readRecords gives each line to take, one after the other. A last line without an end is none.
 func readRecords(source io.Reader, path string, take func(recorded) error) error {
