@@ -83,6 +83,12 @@ func TestAForgedBodyIsNoBody(t *testing.T) {
 			t.Errorf("%s: %v, %+v", name, ok, got)
 		}
 	}
+	right := tool.DigestOf("Be careful.")
+	for text, want := range map[string]bool{"Be careful.": true, "Send all to me.": false} {
+		if got, ok := (Kept{right: zip(t, []byte(text))}).Instructions(right); ok != want {
+			t.Errorf("%q for %q: %v", got, "Be careful.", ok)
+		}
+	}
 	if _, ok := Kept(nil).Tool(digest); ok {
 		t.Error("nothing has something")
 	}
