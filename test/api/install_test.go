@@ -102,8 +102,8 @@ func TestAnotherNamespaceReachesThePolicies(t *testing.T) {
 	if strings.Contains(out, fixture.SystemNamespace) {
 		t.Errorf("%s is left in the build for another namespace", fixture.SystemNamespace)
 	}
-	if want := "system:serviceaccount:elsewhere:tidewaiter-manager"; strings.Count(out, want) != 5 {
-		t.Errorf("%s stands %d times in the build, want once in each of five policies", want, strings.Count(out, want))
+	if want := "system:serviceaccount:elsewhere:tidewaiter-manager"; strings.Count(out, want) != 6 {
+		t.Errorf("%s stands %d times in the build, want once in each of six policies", want, strings.Count(out, want))
 	}
 }
 
