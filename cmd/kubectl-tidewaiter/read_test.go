@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
 // table makes ages and the width of columns stable.
@@ -155,14 +156,18 @@ func TestDescribeBriefsWhoDecides(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	digest := "sha256:" + strings.Repeat("0", 64)
+	endpoint, err := tool.EndpointDigest(s.server.Spec.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
 	before := s.server.DeepCopy()
 	s.server.Status = v1alpha1.GovernedServerStatus{
-		EndpointDigest: digest,
+		EndpointDigest: endpoint,
 		Tools: []v1alpha1.ToolStatus{{
 			Name: "lift_box", ClassifiedTier: v1alpha1.TierReversible, Tier: v1alpha1.TierReversible, Source: v1alpha1.TierSourceName,
 			Reason: `the verb "lift" has an effect`, Digest: digest,
 		}},
-		Records: []v1alpha1.ToolRecord{{Tool: "lift_box", Digest: digest, EndpointDigest: digest, Approved: 2, Autonomy: v1alpha1.AutonomyNone}},
+		Records: []v1alpha1.ToolRecord{{Tool: "lift_box", Digest: digest, EndpointDigest: endpoint, Approved: 2, Autonomy: v1alpha1.AutonomyNone}},
 	}
 	if err := s.manager.Status().Patch(t.Context(), s.server, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 
 func TestTheManagerWritesTheDefinitionsOfServersAndNoOtherConfigMap(t *testing.T) {
 	t.Parallel()
-	const definitionsPolicy = "tidewaiter-definitions"
 	w := newWorld(t)
 	ctx := t.Context()
 	server := fixture.GovernedServer(w.namespace, "billing")

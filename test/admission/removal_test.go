@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,6 +51,9 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 			return c.editor.Create(ctx, leaseOf(c.namespace, "forged", "billing"), dry)
 		},
 		gatewayRightsPolicy: func(ctx context.Context) error { return c.manager.Delete(ctx, approvers.DeepCopy(), dry) },
+		definitionsPolicy: func(ctx context.Context) error {
+			return c.manager.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "settings"}}, dry)
+		},
 	}
 	shipped := &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
 	must(t, admin(t).List(ctx, shipped))

@@ -48,6 +48,7 @@ const (
 	requestsStatusPolicy = "tidewaiter-requests-status"
 	gatewayRightsPolicy  = "tidewaiter-gateway-rights"
 	leasesPolicy         = "tidewaiter-leases"
+	definitionsPolicy    = "tidewaiter-definitions"
 )
 
 // actor is somebody with rights in one namespace.
