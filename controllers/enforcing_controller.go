@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -48,8 +49,23 @@ func (r *EnforcingReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.GovernedServer{}).
 		Watches(&v1alpha1.ToolPolicy{}, handler.EnqueueRequestsFromMapFunc(governedBy(mgr.GetClient(), r.OperatorNamespace)),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(serverLabelled), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		Watches(&coordinationv1.Lease{}, handler.EnqueueRequestsFromMapFunc(serverLabelled), builder.WithPredicates(predicate.Or(predicate.AnnotationChangedPredicate{}, cameBack()))).
 		Complete(reconcile.AsReconciler(r.Client, r))
+}
+
+// cameBack lets through a Lease that is renewed after it had expired: its gateway was given up, and is there again with
+// the revision that it had. Other renewals wake nobody.
+func cameBack() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc:  func(event.CreateEvent) bool { return false },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*coordinationv1.Lease)
+			after, same := e.ObjectNew.(*coordinationv1.Lease)
+			return ok && same && after.Spec.RenewTime != nil && !after.Spec.RenewTime.Time.Before(expiryOf(before))
+		},
+	}
 }
 
 // Reconcile compares what the gateways run with what they should, and saves what it found.
