@@ -13,6 +13,8 @@ import (
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
+
+	"github.com/tidewaiter/tidewaiter/internal/spelling"
 )
 
 // Check compares the expression with the input schema of a tool that it may meet, and says what cannot be right: an
@@ -106,9 +108,9 @@ func (c *checker) member(at ast.Expr, of shape, operand ast.Expr, name string) s
 	switch {
 	case declared:
 	case path == "args":
-		c.reportName(at, "args.%s: the tool has no argument %s%s", name, name, suggest(name, names(of.schema)))
+		c.reportName(at, "args.%s: the tool has no argument %s%s", name, name, spelling.Suggest(name, names(of.schema)))
 	default:
-		c.reportName(at, "%s.%s: %s has no member %s%s", path, name, path, name, suggest(name, names(of.schema)))
+		c.reportName(at, "%s.%s: %s has no member %s%s", path, name, path, name, spelling.Suggest(name, names(of.schema)))
 	}
 	return member
 }
@@ -244,7 +246,7 @@ func (c *checker) possible(operand, at ast.Expr, allowed []string, text *string)
 	if text == nil || len(allowed) == 0 || slices.Contains(allowed, *text) {
 		return
 	}
-	hint := suggest(*text, slices.Values(allowed))
+	hint := spelling.Suggest(*text, slices.Values(allowed))
 	if hint == "" {
 		const few = 6
 		listed := allowed[:min(len(allowed), few)]

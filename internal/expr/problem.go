@@ -17,6 +17,8 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+
+	"github.com/tidewaiter/tidewaiter/internal/spelling"
 )
 
 // explain returns the first problem of an expression that does not compile.
@@ -60,7 +62,7 @@ func inOurWords(env *cel.Env, node ast.Expr, message string) string {
 	case strings.HasPrefix(message, "undefined field") && node.Kind() == ast.SelectKind:
 		operand, name := pathOf(node.AsSelect().Operand()), node.AsSelect().FieldName()
 		if k, known := kinds[operand]; known {
-			return fmt.Sprintf("%s has no field %s%s", operand, name, suggest(name, slices.Values(k.fieldNames())))
+			return fmt.Sprintf("%s has no field %s%s", operand, name, spelling.Suggest(name, slices.Values(k.fieldNames())))
 		}
 	}
 	if parts := noOverload.FindStringSubmatch(message); parts != nil {
@@ -77,14 +79,14 @@ func inOurWords(env *cel.Env, node ast.Expr, message string) string {
 func undeclared(env *cel.Env, node ast.Expr) string {
 	if node.Kind() == ast.CallKind {
 		name := node.AsCall().FunctionName()
-		return fmt.Sprintf("there is no function %s%s", name, suggest(name, maps.Keys(env.Functions())))
+		return fmt.Sprintf("there is no function %s%s", name, spelling.Suggest(name, maps.Keys(env.Functions())))
 	}
 	if node.Kind() == ast.StructKind {
 		return fmt.Sprintf("there is no type %s; a map is written {\"name\": value}", node.AsStruct().TypeName())
 	}
 	name := pathOf(node)
 	root, _, _ := strings.Cut(name, ".")
-	return fmt.Sprintf("there is no variable %s%s", root, suggest(root, slices.Values([]string{"args", "tool", "principal", "server"})))
+	return fmt.Sprintf("there is no variable %s%s", root, spelling.Suggest(root, slices.Values([]string{"args", "tool", "principal", "server"})))
 }
 
 // maxMessage keeps a message short enough for a condition; the grammar's own are long lists of tokens.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/config/crd"
+	"github.com/tidewaiter/tidewaiter/internal/spelling"
 )
 
 // Kinds are the kinds that an object can be read as.
@@ -95,11 +96,7 @@ func (k *Kinds) Object(ctx context.Context, d *Document) (Object, []Problem) {
 		o.Other = kind
 		return o, nil
 	}
-	text := fmt.Sprintf("%s has no kind %q", v1alpha1.GroupVersion, kind)
-	if near := Nearest(kind, k.names); near != "" {
-		text += "; did you mean " + near + "?"
-	}
-	return o, at("kind", "%s", text)
+	return o, at("kind", "%s has no kind %q%s", v1alpha1.GroupVersion, kind, spelling.Suggest(kind, slices.Values(k.names)))
 }
 
 // foreign refuses an object of another group that bears the name of one of the kinds: nobody would enforce it.

@@ -164,19 +164,6 @@ func TestJSONKeepsNumbersAndRefusesWhatIsUnclear(t *testing.T) {
 
 func place(p Place) string { return string(rune('0'+p.Line)) + ":" + string(rune('0'+p.Column)) }
 
-func TestNearestFindsWhatWasMeantAndNothingFar(t *testing.T) {
-	t.Parallel()
-	names := []string{"rules", "targets", "decision", "when", "tools"}
-	for text, want := range map[string]string{
-		"rulez": "rules", "Rules": "rules", "descision": "decision", "target": "targets", "wen": "when", "tool": "tools",
-		"callers": "", "x": "", "": "", strings.Repeat("rules", 100): "",
-	} {
-		if got := Nearest(text, names); got != want {
-			t.Errorf("%q is near %q, want %q", text, got, want)
-		}
-	}
-}
-
 func TestBlankDocumentsAreNone(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "\n\n", "# nothing\n", "---\n---\n", "--- # a\n# b\n---\n", "~\n", "---\nnull\n"} {

@@ -27,6 +27,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
+	"github.com/tidewaiter/tidewaiter/internal/spelling"
 )
 
 // Schema is what an API server knows of the documents of one kind: their fields, their defaults and their rules.
@@ -177,10 +178,7 @@ func (u *unknownFields) names(n *yaml.Node, path string, known []string) {
 		if slices.Contains(known, key.Value) {
 			continue
 		}
-		text := fmt.Sprintf("there is no field %q here", glyph.Clip(key.Value, 64))
-		if near := Nearest(key.Value, known); near != "" {
-			text += fmt.Sprintf("; did you mean %s?", near)
-		}
+		text := fmt.Sprintf("there is no field %q here%s", glyph.Clip(key.Value, 64), spelling.Suggest(key.Value, slices.Values(known)))
 		u.problems = append(u.problems, Problem{placeOf(key), clipPath(join(path, key.Value)), glyph.Plain(text)})
 	}
 }

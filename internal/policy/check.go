@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
+	"github.com/tidewaiter/tidewaiter/internal/spelling"
 )
 
 // Reasons of findings, beside those of status.notInForce.
@@ -212,7 +213,7 @@ func (c *check) server(t CheckedTool) string {
 
 // unknown says that no server lists a tool of a name, and which one may be meant.
 func (c *check) unknown(name string) string {
-	return fmt.Sprintf("no tool of %s is called %s%s", c.servers(), name, nearest(name, c.names))
+	return fmt.Sprintf("no tool of %s is called %s%s", c.servers(), name, spelling.Suggest(name, slices.Values(c.names)))
 }
 
 // someOf joins names, the first few of them.
@@ -226,43 +227,6 @@ func someOf(names []string) string {
 
 // listed joins globs as a line of the status has them.
 func listed(globs []string) string { return glyph.Clip(fmt.Sprint(globs), 256) }
-
-// nearest asks whether the name that differs least was meant, if one differs little.
-func nearest(name string, names []string) string {
-	best, least := "", max(len(name)/3, 1)+1
-	for _, candidate := range names {
-		if len(candidate) < 2*len(name)+2 && len(name) < 2*len(candidate)+2 {
-			if d := distance(name, candidate); d < least {
-				best, least = candidate, d
-			}
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return "; did you mean " + best + "?"
-}
-
-// distance is how many characters have to be put in, taken out or replaced.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		above := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := above
-			if a[i] != b[j] {
-				change++
-			}
-			above = row[j+1]
-			row[j+1] = min(change, row[j]+1, above+1)
-		}
-	}
-	return row[len(b)]
-}
 
 // visible shows as escapes what a person would not see: servers name their tools.
 func visible(text string) string {

@@ -208,9 +208,8 @@ func FuzzDiff(f *testing.F) {
 	f.Fuzz(func(t *testing.T, old, new []byte) {
 		a, errA := Parse(old)
 		b, errB := Parse(new)
-		if errA != nil || errB != nil {
-			t.Skip()
+		if errA == nil && errB == nil { // what cannot be read is TestParse's, and has no difference
+			checkDiff(t, a, b)
 		}
-		checkDiff(t, a, b)
 	})
 }

@@ -4,12 +4,16 @@
 package scale
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
@@ -80,13 +84,28 @@ func BenchmarkRevocation(b *testing.B) {
 // watches are proven every half minute. Gateways that started together do so together: it looks at several of their turns.
 func BenchmarkSteady(b *testing.B) {
 	f := newFleet(b, many)
-	time.Sleep(30 * time.Second) // the start is over: every gateway has proven its watch and written its Lease
+	f.renewed(time.Now()) // the start is over: every gateway has proven its watch, and written its Lease since
 	for b.Loop() {
-		const minutes = 2
-		before := f.asked.Load()
-		time.Sleep(minutes * time.Minute)
-		asked := float64(f.asked.Load()-before) / minutes
+		began, before := time.Now(), f.asked.Load()
+		f.renewed(began.Add(2 * time.Minute))
+		asked := float64(f.asked.Load()-before) / time.Since(began).Minutes()
 		b.ReportMetric(asked, "requests/min")
 		b.ReportMetric(asked/many, "requests/min/gateway")
 	}
+}
+
+// renewed waits until every gateway has renewed its Lease after an instant.
+func (f *fleet) renewed(after time.Time) {
+	f.t.Helper()
+	err := wait.PollUntilContextTimeout(f.t.Context(), time.Second, time.Until(after)+2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		var leases coordinationv1.LeaseList
+		if err := f.admin.List(ctx, &leases, client.InNamespace(f.namespace), client.MatchingLabels{v1alpha1.ServerLabel: f.key.Name}); err != nil {
+			return false, err
+		}
+		late := func(l coordinationv1.Lease) bool {
+			return l.Spec.RenewTime == nil || l.Spec.RenewTime.Time.Before(after)
+		}
+		return len(leases.Items) == len(f.gateways) && !slices.ContainsFunc(leases.Items, late), nil
+	})
+	must(f.t, err)
 }

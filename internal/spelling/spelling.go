@@ -1,27 +1,29 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package expr
+// Package spelling finds the name that a misspelt one was probably meant to be; it knows no language.
+package spelling
 
 import (
 	"iter"
 	"strings"
 )
 
-// maxSuggested bounds what a name is compared with, and maxNameSuggested the names.
+// maxNames bounds with how many names a wrong one is compared, and maxLength how long, in bytes, each may be.
 const (
-	maxSuggested     = 1000
-	maxNameSuggested = 64
+	maxNames  = 1000
+	maxLength = 64
 )
 
-// suggest returns "; did you mean …?" with the name nearest to a wrong one, or nothing if none is near.
-func suggest(wrong string, names iter.Seq[string]) string {
+// Suggest returns "; did you mean …?" with the name nearest to a wrong one, or nothing if none is near: if more than a
+// third of its letters would have to change. Capitals do not count, and names that begin with _ or @ are nobody's to use.
+func Suggest(wrong string, names iter.Seq[string]) string {
 	best, bestDistance, seen := "", len(wrong)/3+1, 0
 	for name := range names {
-		if seen++; seen > maxSuggested {
+		if seen++; seen > maxNames {
 			break
 		}
-		if len(wrong) > maxNameSuggested || len(name) > maxNameSuggested || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "@") {
+		if len(wrong) > maxLength || len(name) > maxLength || strings.HasPrefix(name, "_") || strings.HasPrefix(name, "@") {
 			continue
 		}
 		d := distance(strings.ToLower(wrong), strings.ToLower(name))
