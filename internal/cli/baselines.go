@@ -9,8 +9,6 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -112,14 +110,7 @@ func parse(objects []v1alpha1.ToolPolicy) []*policy.Policy {
 
 // covers tells whether a policy speaks of a server.
 func (set policySet) covers(p *v1alpha1.ToolPolicy, server *v1alpha1.GovernedServer) bool {
-	if p.Spec.NamespaceSelector == nil {
-		return p.Namespace == server.Namespace && slices.Contains(p.Spec.Targets, server.Name)
-	}
-	if p.Namespace != set.operatorNamespace {
-		return false
-	}
-	selector, err := metav1.LabelSelectorAsSelector(p.Spec.NamespaceSelector)
-	return err != nil || server.Status.NamespaceLabels == nil || selector.Matches(labels.Set(server.Status.NamespaceLabels))
+	return policy.Covers(p, server, set.operatorNamespace)
 }
 
 // isBaseline tells whether a policy is one of those that no team may change.

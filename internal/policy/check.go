@@ -96,11 +96,6 @@ func (s *Server) Checked(schema func(tool, digest string) []byte) []CheckedTool 
 	return all
 }
 
-// Covers tells whether the policy speaks of a server.
-func (p *Policy) Covers(server *v1alpha1.GovernedServer, operatorNamespace string) bool {
-	return p.covers(server, operatorNamespace)
-}
-
 // IsBaseline tells whether the policy selects namespaces, and so counts in the operator's namespace only.
 func (p *Policy) IsBaseline() bool { return p.baseline }
 

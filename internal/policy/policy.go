@@ -171,16 +171,30 @@ func (p *Policy) names(part string) string {
 	return glyph.Clip(p.name, room-len(part)-1) + " " + part
 }
 
-// covers tells whether the policy speaks of a server. A baseline counts in the operator's namespace only; which labels
+// Covers tells whether the policy speaks of a server. A baseline counts in the operator's namespace only; which labels
 // a namespace has that the manager did not write down is not known, and then it covers the server.
-func (p *Policy) covers(server *v1alpha1.GovernedServer, operatorNamespace string) bool {
-	if !p.baseline {
-		return slices.Contains(p.object.Spec.Targets, server.Name) && p.object.Namespace == server.Namespace
+func (p *Policy) Covers(server *v1alpha1.GovernedServer, operatorNamespace string) bool {
+	return covers(p.object, p.selector, server, operatorNamespace)
+}
+
+// Covers tells what Policy.Covers does of a policy that is not compiled.
+func Covers(object *v1alpha1.ToolPolicy, server *v1alpha1.GovernedServer, operatorNamespace string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(object.Spec.NamespaceSelector)
+	if err != nil {
+		selector = nil
 	}
-	if p.object.Namespace != operatorNamespace || operatorNamespace == "" {
+	return covers(object, selector, server, operatorNamespace)
+}
+
+// covers takes a selector that does not parse as nil, and has it select every namespace.
+func covers(object *v1alpha1.ToolPolicy, selector labels.Selector, server *v1alpha1.GovernedServer, operatorNamespace string) bool {
+	if object.Spec.NamespaceSelector == nil {
+		return slices.Contains(object.Spec.Targets, server.Name) && object.Namespace == server.Namespace
+	}
+	if object.Namespace != operatorNamespace || operatorNamespace == "" {
 		return false
 	}
-	return p.selector == nil || server.Status.NamespaceLabels == nil || p.selector.Matches(labels.Set(server.Status.NamespaceLabels))
+	return selector == nil || server.Status.NamespaceLabels == nil || selector.Matches(labels.Set(server.Status.NamespaceLabels))
 }
 
 // admits tells whether the callers of the policy name a principal.

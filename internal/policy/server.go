@@ -97,7 +97,7 @@ func Compile(in Inputs) *Server {
 	server := in.Server
 	s := &Server{EndpointDigest: in.EndpointDigest, object: server, tools: map[string]*compiled{}, pinning: pinningOf(server)}
 	for _, p := range in.Policies {
-		if p.covers(server, in.OperatorNamespace) {
+		if p.Covers(server, in.OperatorNamespace) {
 			s.policies = append(s.policies, p)
 		}
 	}
