@@ -70,6 +70,14 @@ func readFiles(stdin io.Reader, args []string, wanted func(name string) bool) ([
 			if err != nil || entry.IsDir() || !wanted(entry.Name()) {
 				return err
 			}
+			// A pipe that nobody writes to would be read for ever; one that is named is meant.
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			if !info.Mode().IsRegular() {
+				return fmt.Errorf("%s is no regular file: move it out of %s, or name it to have it read", path, arg)
+			}
 			found = true
 			return add(path, false)
 		})

@@ -21,6 +21,8 @@ type Arguments struct {
 	read bool
 	// value is what expressions see: a map, or an error.
 	value any
+	// direct are the names of the arguments themselves, anywhere those at every depth.
+	direct, anywhere spellings
 }
 
 // NewArguments returns the arguments that a JSON object holds; none is an empty one.
@@ -36,9 +38,7 @@ func (a *Arguments) resolve() any {
 	if a == nil {
 		return types.NewUnknown(unknownID, nil)
 	}
-	if !a.read {
-		a.value, a.read = parse(a.raw), true
-	}
+	a.parse()
 	if err, failed := a.value.(error); failed {
 		// A fresh value each time: the evaluator writes into it where the error came up.
 		return types.WrapErr(err)
@@ -46,20 +46,35 @@ func (a *Arguments) resolve() any {
 	return a.value
 }
 
-// parse returns a map, or an error.
-func parse(raw []byte) any {
+// resemble tells whether the arguments have a name that may be taken for one that is read.
+func (a *Arguments) resemble(r reads) bool {
+	if a == nil {
+		return false
+	}
+	a.parse()
+	return a.direct.differ(r.direct) || a.anywhere.differ(r.anywhere)
+}
+
+// parse makes a map of the arguments, or an error, the first time.
+func (a *Arguments) parse() {
+	if a.read {
+		return
+	}
+	a.read = true
+	raw := a.raw
 	if len(raw) == 0 {
 		raw = []byte("{}")
 	}
 	v, err := strictjson.Scan(raw)
 	switch {
 	case err != nil:
-		return errMalformed
+		a.value = errMalformed
 	case v.Kind() != strictjson.Object:
-		return errNoObject
+		a.value = errNoObject
+	default:
+		a.value, _ = convert(v)
+		a.direct, a.anywhere = spellingsOf(v)
 	}
-	value, _ := convert(v)
-	return value
 }
 
 // Reasons that lie in the arguments.

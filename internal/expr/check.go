@@ -108,9 +108,9 @@ func (c *checker) member(at ast.Expr, of shape, operand ast.Expr, name string) s
 	switch {
 	case declared:
 	case path == "args":
-		c.reportName(at, "args.%s: the tool has no argument %s%s", name, name, spelling.Suggest(name, names(of.schema)))
+		c.reportName(at, "args.%s: the tool has no argument %s%s", name, name, spelling.Suggest(name, c.schema.names(of.schema)))
 	default:
-		c.reportName(at, "%s.%s: %s has no member %s%s", path, name, path, name, spelling.Suggest(name, names(of.schema)))
+		c.reportName(at, "%s.%s: %s has no member %s%s", path, name, path, name, spelling.Suggest(name, c.schema.names(of.schema)))
 	}
 	return member
 }
@@ -225,7 +225,7 @@ func (c *checker) compare(operator string, operands []ast.Expr, shapes []shape) 
 	}
 	if operator == operators.Equals || operator == operators.NotEquals {
 		for i := range shapes {
-			c.possible(operands[1-i], operands[i], texts(shapes[1-i]), shapes[i].literal)
+			c.possible(operands[1-i], operands[i], c.schema.texts(shapes[1-i]), shapes[i].literal)
 		}
 	}
 }
@@ -270,9 +270,9 @@ func (c *checker) contained(operands []ast.Expr, shapes []shape) {
 			c.report(operands[0], "%s is %s, and the elements of the list are %s", subject(operands[0]), item.sorts, element.sorts)
 			return
 		}
-		c.possible(operands[1], operands[0], texts(element), item.literal)
+		c.possible(operands[1], operands[0], c.schema.texts(element), item.literal)
 		if operands[1].Kind() == ast.ListKind {
-			allowed := texts(item)
+			allowed := c.schema.texts(item)
 			for _, each := range operands[1].AsList().Elements() {
 				if text, isText := literalString(each); isText {
 					c.possible(operands[0], each, allowed, &text)

@@ -244,3 +244,28 @@ func FuzzCheck(f *testing.F) {
 		}
 	})
 }
+
+// A schema is a stranger's. Looking at these took minutes when every mention followed every part of a reference again.
+func TestHostileReferencesAreNotFollowedForEver(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("/q", 1<<18)
+	deep := strings.Repeat(`{"q":`, 60) + `{"type":"string"}` + strings.Repeat("}", 60)
+	wide := strings.Repeat(`{"x":1},`, 1<<15)
+	source := "args.a > 1" + strings.Repeat(" || args.a > 1", 140)
+	p := condition(t, source)
+	for name, schema := range map[string]string{
+		"a long reference":       `{"properties":{"a":{"$ref":"#` + long + `"}},"q":{}}`,
+		"one to itself":          `{"properties":{"a":{"$ref":"#/properties/a"}},"pad":[` + wide + `1]}`,
+		"of empty names":         `{"properties":{"a":{"$ref":"#/q` + strings.Repeat("/", 1000) + `"}},"q":{"$ref":"#/q"},"pad":[` + wide + `1]}`,
+		"deep, and found":        `{"properties":{"a":{"$ref":"#` + strings.Repeat("/q", 61) + `"}},"pad":[` + wide + `1],"q":` + strings.TrimPrefix(deep, `{"q":`),
+		"that ends in the midst": `{"properties":{"a":{"$ref":"#/absent` + strings.Repeat("/q", 300) + `"}},"pad":[` + wide + `1]}`,
+	} {
+		for _, problem := range p.Check([]byte(schema)) {
+			t.Errorf("%s: %v, want no problem where nothing is sure", name, problem)
+		}
+	}
+	// The control: a reference that leads somewhere is followed.
+	if got := condition(t, "args.a > 1").Check([]byte(`{"properties":{"a":{"$ref":"#/$defs/t"}},"$defs":{"t":{"type":"string"}}}`)); len(got) != 1 {
+		t.Errorf("a string compared with a number through a reference: %v, want one problem", got)
+	}
+}

@@ -22,6 +22,10 @@
 // it can be read. Numbers of all types compare with each other; arithmetic does not mix them (write
 // double(args.price) * 1.19).
 //
+// A name that the expression reads and that the arguments spell otherwise (N for n, customer_id for customerId) is an
+// error too: servers are known to take the one for the other. args.n is compared with the arguments' own names, any
+// other name with those at every depth.
+//
 // An error is no value: a missing argument, a wrong type, an overflow, a division by zero. It is not false, and the
 // policy takes the stricter side. A side of && or || that decides alone hides an error of the other one:
 // has(args.x) && args.x > 1 is false without x. The text of an error never holds a value of the call.
@@ -107,6 +111,7 @@ type Program struct {
 	program       cel.Program
 	checked       *ast.AST
 	usesArguments bool
+	reads         reads
 }
 
 // Condition compiles an expression that is true or false. Its errors are Problems.
@@ -155,7 +160,9 @@ func compile(source string) (*Program, error) {
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
-	p.usesArguments = mentions(p.checked.Expr(), "args")
+	if p.usesArguments = mentions(p.checked.Expr(), "args"); p.usesArguments {
+		p.reads = readsOf(p.checked.Expr())
+	}
 	p.program, err = env.Program(compiled, programOptions()...)
 	if err != nil {
 		return nil, Problem{1, 1, "cannot be planned: is a regular expression in it too large?"}
@@ -206,6 +213,9 @@ func (p *Program) Map(in *Input) ([]byte, error) {
 }
 
 func (p *Program) evaluate(in *Input) (ref.Val, error) {
+	if p.usesArguments && in.Arguments.resemble(p.reads) {
+		return nil, errLookalike
+	}
 	value, _, err := p.program.Eval(in)
 	switch {
 	case err != nil:

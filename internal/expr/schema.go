@@ -59,29 +59,68 @@ var anything = shape{sorts: isAnything}
 // maxSchema is how large a schema may be that is looked at, in bytes.
 const maxSchema = 1 << 20
 
-// maxReferences is how many $refs lead from one to the next, after which they count as anything.
-const maxReferences = 16
+const (
+	// maxReferences is how many $refs lead from one to the next, after which they count as anything.
+	maxReferences = 16
+	// maxReference is how long a $ref may be, in bytes, that is followed.
+	maxReference = 1024
+)
 
-// schema reads the shapes of a schema document as they are asked for, so that depth and cycles of it cost nothing.
-type schema struct{ root strictjson.Value }
+// schema reads the shapes of a schema document as they are asked for, so that depth and cycles of it cost nothing. What
+// it looked at it remembers by its place: an expression may mention an argument hundreds of times, and strangers write
+// schemas.
+type schema struct {
+	root    strictjson.Value
+	members map[int]map[string]strictjson.Value
+	shapes  map[int]shape
+}
 
 func readSchema(document []byte) (schema, bool) {
 	if len(document) > maxSchema {
 		return schema{}, false
 	}
 	root, err := strictjson.Scan(document)
-	return schema{root}, err == nil && root.Kind() == strictjson.Object
+	return schema{root, map[int]map[string]strictjson.Value{}, map[int]shape{}}, err == nil && root.Kind() == strictjson.Object
+}
+
+// get returns a member of an object, one that does not exist where there is none.
+func (s schema) get(of strictjson.Value, name string) strictjson.Value {
+	if of.Kind() != strictjson.Object {
+		return strictjson.Value{}
+	}
+	members, known := s.members[of.Start()]
+	if !known {
+		members = map[string]strictjson.Value{}
+		for key, value := range of.Members() {
+			members[key.Text()] = value
+		}
+		s.members[of.Start()] = members
+	}
+	return members[name]
 }
 
 // shape of what a subschema describes.
 func (s schema) shape(v strictjson.Value) shape {
+	if !v.Exists() {
+		return anything
+	}
+	known, found := s.shapes[v.Start()]
+	if !found {
+		known = s.work(v)
+		s.shapes[v.Start()] = known
+	}
+	return known
+}
+
+// work works a shape out.
+func (s schema) work(v strictjson.Value) shape {
 	v, known := s.resolve(v)
 	if !known {
 		return anything
 	}
-	result := shape{sorts: declaredSorts(v), schema: v}
+	result := shape{sorts: s.declaredSorts(v), schema: v}
 	for _, word := range []string{"anyOf", "oneOf"} {
-		if alternatives := v.Get(word); alternatives.Exists() {
+		if alternatives := s.get(v, word); alternatives.Exists() {
 			return s.alternative(result, alternatives)
 		}
 	}
@@ -96,7 +135,7 @@ func (s schema) alternative(outer shape, alternatives strictjson.Value) shape {
 		if count++; count > 2 {
 			return anything
 		}
-		if declaredSorts(a) != isNull {
+		if s.declaredSorts(a) != isNull {
 			something = append(something, a)
 		}
 	}
@@ -104,11 +143,14 @@ func (s schema) alternative(outer shape, alternatives strictjson.Value) shape {
 		return anything
 	}
 	inner, known := s.resolve(something[0])
-	if !known || inner.Get("anyOf").Exists() || inner.Get("oneOf").Exists() {
+	if !known || s.get(inner, "anyOf").Exists() || s.get(inner, "oneOf").Exists() {
 		return anything
 	}
-	return shape{sorts: declaredSorts(inner) | isNull, schema: inner}
+	return shape{sorts: s.declaredSorts(inner) | isNull, schema: inner}
 }
+
+// pointer undoes the escapes of a JSON pointer (RFC 6901).
+var pointer = strings.NewReplacer("~1", "/", "~0", "~")
 
 // resolve follows local references; a reference with anything beside it that constrains, or to elsewhere, is not known.
 func (s schema) resolve(v strictjson.Value) (strictjson.Value, bool) {
@@ -116,26 +158,31 @@ func (s schema) resolve(v strictjson.Value) (strictjson.Value, bool) {
 		if v.Kind() != strictjson.Object {
 			return v, false
 		}
-		reference := v.Get("$ref")
+		reference := s.get(v, "$ref")
 		if !reference.Exists() {
 			return v, true
 		}
+		if len(reference.Raw()) > maxReference {
+			return v, false
+		}
 		path, isLocal := strings.CutPrefix(reference.Text(), "#/")
-		if !isLocal || v.Get("properties").Exists() || v.Get("type").Exists() {
+		if !isLocal || s.get(v, "properties").Exists() || s.get(v, "type").Exists() {
 			return v, false
 		}
 		v = s.root
 		for name := range strings.SplitSeq(path, "/") {
-			v = v.Get(strings.NewReplacer("~1", "/", "~0", "~").Replace(name))
+			if v = s.get(v, pointer.Replace(name)); !v.Exists() {
+				return v, false
+			}
 		}
 	}
 	return v, false
 }
 
 // declaredSorts of a subschema: of its type, its const or its enum.
-func declaredSorts(v strictjson.Value) sorts {
+func (s schema) declaredSorts(v strictjson.Value) sorts {
 	var declared sorts
-	switch t := v.Get("type"); t.Kind() {
+	switch t := s.get(v, "type"); t.Kind() {
 	case strictjson.String:
 		declared = sortsByType[t.Text()]
 	case strictjson.Array:
@@ -147,18 +194,18 @@ func declaredSorts(v strictjson.Value) sorts {
 			declared |= one
 		}
 	case strictjson.None:
-		if v.Get("const").Exists() {
-			return sortOf(v.Get("const"))
+		if s.get(v, "const").Exists() {
+			return sortOf(s.get(v, "const"))
 		}
-		for each := range v.Get("enum").Elements() {
+		for each := range s.get(v, "enum").Elements() {
 			declared |= sortOf(each)
 		}
 	default:
 	}
-	if v.Get("nullable").IsTrue() {
+	if s.get(v, "nullable").IsTrue() {
 		declared |= isNull
 	}
-	if declared&^isNull == 0 && v.Get("type").Text() != "null" {
+	if declared&^isNull == 0 && s.get(v, "type").Text() != "null" {
 		return isAnything
 	}
 	return declared
@@ -188,23 +235,23 @@ func (s schema) member(of shape, name string) (member shape, declared bool) {
 	if !of.schema.Exists() {
 		return anything, true
 	}
-	properties := of.schema.Get("properties")
-	if property := properties.Get(name); property.Exists() {
+	properties := s.get(of.schema, "properties")
+	if property := s.get(properties, name); property.Exists() {
 		return s.shape(property), true
 	}
-	return anything, properties.Kind() != strictjson.Object || isOpen(of.schema)
+	return anything, properties.Kind() != strictjson.Object || s.isOpen(of.schema)
 }
 
 // isOpen tells whether an object may have members that its properties do not list. Servers that list properties and say
 // nothing of others mean these and no others.
-func isOpen(v strictjson.Value) bool {
-	if more := v.Get("additionalProperties"); more.Exists() && (more.Kind() != strictjson.Bool || more.IsTrue()) {
+func (s schema) isOpen(v strictjson.Value) bool {
+	if more := s.get(v, "additionalProperties"); more.Exists() && (more.Kind() != strictjson.Bool || more.IsTrue()) {
 		return true
 	}
 	for _, word := range []string{
 		"patternProperties", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$dynamicRef",
 	} {
-		if v.Get(word).Exists() {
+		if s.get(v, word).Exists() {
 			return true
 		}
 	}
@@ -212,9 +259,9 @@ func isOpen(v strictjson.Value) bool {
 }
 
 // names of the members that an object lists.
-func names(v strictjson.Value) iter.Seq[string] {
+func (s schema) names(v strictjson.Value) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for name := range v.Get("properties").Members() {
+		for name := range s.get(v, "properties").Members() {
 			if !yield(name.Text()) {
 				return
 			}
@@ -227,22 +274,22 @@ func (s schema) element(of shape) shape {
 	switch {
 	case of.items != nil:
 		return *of.items
-	case of.schema.Exists() && of.schema.Get("items").Exists() && !of.schema.Get("prefixItems").Exists():
-		return s.shape(of.schema.Get("items"))
+	case of.schema.Exists() && s.get(of.schema, "items").Exists() && !s.get(of.schema, "prefixItems").Exists():
+		return s.shape(s.get(of.schema, "items"))
 	}
 	return anything
 }
 
 // texts that a value can be, where its schema lists them.
-func texts(of shape) []string {
+func (s schema) texts(of shape) []string {
 	if !of.schema.Exists() {
 		return nil
 	}
-	if constant := of.schema.Get("const"); constant.Kind() == strictjson.String {
+	if constant := s.get(of.schema, "const"); constant.Kind() == strictjson.String {
 		return []string{constant.Text()}
 	}
 	var all []string
-	for each := range of.schema.Get("enum").Elements() {
+	for each := range s.get(of.schema, "enum").Elements() {
 		if each.Kind() == strictjson.String {
 			all = append(all, each.Text())
 		}

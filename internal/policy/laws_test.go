@@ -246,6 +246,38 @@ func TestLawObserveIsNeverStricterThanEnforce(t *testing.T) {
 	})
 }
 
+// Where a baseline gives a tool its tier, or keeps it attended, what another baseline allows lifts neither.
+func TestLawObserveLiftsNoTierOfABaseline(t *testing.T) {
+	law(t, func(t *rapid.T) {
+		s, policies, q := drawServer(t), drawPolicies(t, plainConditions), drawQuestion(t)
+		q.freshness = Fresh
+		s.Spec.Pinning = v1alpha1.PinningOff // pins bind as far as the server's pinning says
+		s.Spec.Mode = v1alpha1.ModeObserve
+		observing := decided(s, policies, Facts{})
+		if c, found := observing.tools[q.tool]; !found || !c.gated {
+			return
+		}
+		got := observing.Decide(q.call())
+		enforcing := s.DeepCopy()
+		enforcing.Spec.Mode = v1alpha1.ModeEnforce
+		// Tiers and promotions are a team's to give, as far as baselines let it.
+		var bare []v1alpha1.ToolPolicy
+		for _, p := range policies {
+			if p.Spec.NamespaceSelector == nil {
+				p.Spec = v1alpha1.ToolPolicySpec{Targets: p.Spec.Targets, Tiers: p.Spec.Tiers, Autonomy: p.Spec.Autonomy}
+			}
+			bare = append(bare, p)
+		}
+		alone, all := decided(enforcing, bare, Facts{}).Decide(q.call()), decided(enforcing, policies, Facts{}).Decide(q.call())
+		if alone.GatedBy == "tier" {
+			return // the classified tier, which an override of the team may lower, and which Observe lifts
+		}
+		if got.Effect > max(alone.Effect, all.Effect) {
+			t.Fatalf("Observe made %v of what baselines alone would %v by %s: %+v", got.Effect, alone.Effect, alone.GatedBy, got)
+		}
+	})
+}
+
 func TestLawExplainAgreesWithDecide(t *testing.T) {
 	law(t, func(t *rapid.T) {
 		s, q := decided(drawServer(t), drawPolicies(t, anyConditions), Facts{}), drawQuestion(t)

@@ -113,6 +113,35 @@ func TestOtherMethods(t *testing.T) {
 	}
 }
 
+// Observe is a team's to choose: with it no rule of one baseline lifts what another says of a tool.
+func TestInObserveTheTierOfABaselineStandsAboveItsRules(t *testing.T) {
+	t.Parallel()
+	irreversible := baseline("tiers", "", tier(v1alpha1.TierOverride{Tools: []string{"update_*"}, Tier: v1alpha1.TierIrreversible}))
+	attended := baseline("attended", "", v1alpha1.ToolPolicySpec{Autonomy: []v1alpha1.AutonomyRule{{Tool: "update_invoice", Mode: v1alpha1.ModeAttended}}})
+	open := baseline("open", "", ruled(on("*", allow)))
+	for name, tc := range map[string]struct {
+		policies []v1alpha1.ToolPolicy
+		want     Effect
+	}{
+		"a tier":                           {[]v1alpha1.ToolPolicy{irreversible}, RequireApproval},
+		"a tier, and a rule that allows":   {[]v1alpha1.ToolPolicy{irreversible, open}, RequireApproval},
+		"attended":                         {[]v1alpha1.ToolPolicy{attended}, RequireApproval},
+		"attended, and a rule that allows": {[]v1alpha1.ToolPolicy{attended, open}, RequireApproval},
+		"nothing but a rule that allows":   {[]v1alpha1.ToolPolicy{open}, Allow},
+		"nothing":                          {nil, Allow},
+	} {
+		for _, mode := range []v1alpha1.Mode{v1alpha1.ModeObserve, v1alpha1.ModeEnforce} {
+			if mode == v1alpha1.ModeEnforce && tc.policies == nil {
+				continue // the tier decides
+			}
+			got := compile(server(inMode(mode)), tc.policies, endpoint, Facts{}).Decide(Call{Tool: "update_invoice", Freshness: Fresh, Principal: ann})
+			if got.Effect != tc.want {
+				t.Errorf("%s, in %s: %v by %s, want %v", name, mode, got.Effect, got.GatedBy, tc.want)
+			}
+		}
+	}
+}
+
 func TestRangeHidesWhatNobodyCouldCall(t *testing.T) {
 	t.Parallel()
 	policies := []v1alpha1.ToolPolicy{policyOf("p", ruled(

@@ -186,16 +186,14 @@ func (e *evaluation) observed(full Decision) Decision {
 	}
 }
 
-// bind returns what the baselines alone make of a call, and whether that is stricter than to let it pass.
+// bind returns what the baselines alone make of a call, and whether that is stricter than to let it pass. Where a baseline
+// gives the tool its tier or keeps it attended, that stands above what another baseline allows, as in Enforce.
 func (e *evaluation) bind(h *hearing) (Decision, bool) {
 	effect, by := h.strictest()
-	if h.deniedBy != nil || by != nil && effect < Allow {
-		return e.verdict(h), true
-	}
-	if !h.silent || !e.c.gated {
+	if !e.c.gated && h.deniedBy == nil && (by == nil || effect == Allow) {
 		return Decision{}, false
 	}
-	d := e.tierDecides()
+	d := e.verdict(h)
 	return d, d.Effect != Allow
 }
 

@@ -5,8 +5,6 @@ package wire
 
 import (
 	"bytes"
-	"strings"
-	"unicode"
 
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 )
@@ -118,27 +116,13 @@ func checkParamNames(params strictjson.Value) (problem string) {
 	return ""
 }
 
-// resembles tells whether some parser might take name for one of known. Parsers are known to ignore case, also beyond
-// ASCII (U+017F for s, U+212A for k), to trim, to stop at NUL, and to skip underscores and dashes.
+// resembles tells whether some parser might take name for one of known.
 func resembles(name string, known ...string) bool {
-	folded := fold(name)
+	folded := strictjson.Fold(name)
 	for _, k := range known {
-		if folded == fold(k) {
+		if folded == strictjson.Fold(k) {
 			return true
 		}
 	}
 	return false
-}
-
-// fold maps all names that resemble each other to one.
-func fold(name string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '_' || r == '-' || unicode.IsSpace(r) || !unicode.IsGraphic(r):
-			return -1
-		case 0xff01 <= r && r <= 0xff5e: // the full-width forms of ASCII
-			r -= 0xfee0
-		}
-		return unicode.ToLower(unicode.ToUpper(r))
-	}, name)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 )
 
 // Method is what is known of an MCP method.
@@ -94,9 +96,9 @@ var methods = map[string]Method{
 
 // resemblesMethod tells whether a method that is not known might be taken for a known one.
 func resemblesMethod(method string) bool {
-	folded := fold(method)
+	folded := strictjson.Fold(method)
 	for name := range methods {
-		if folded == fold(name) {
+		if folded == strictjson.Fold(name) {
 			return true
 		}
 	}
