@@ -65,7 +65,7 @@ envtest: ## Print where etcd, kube-apiserver and kubectl are, after finding, dow
 	@hack/envtest.sh
 
 .PHONY: test
-test: ## Run all tests: minutes when warm, about 25 on a fresh machine with two cores. TIDEWAITER_CORPUS=DIR measures the classifier too.
+test: ## Run all tests: about ten to fifteen minutes when warm, half an hour on a fresh machine with two cores. TIDEWAITER_CORPUS=DIR measures the classifier too.
 	@echo "test: race detector $(if $(RACE),on,left out: no C compiler was found)"
 	@[ -n "$${TIDEWAITER_CORPUS:-}" ] || echo "test: TIDEWAITER_CORPUS is not set: the classifier's figures on real tools are not measured"
 	@command -v npm >/dev/null && command -v node >/dev/null || echo "test: npm or node was not found: the test with the reference MCP server and the inspector is not run"
