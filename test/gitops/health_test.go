@@ -130,7 +130,8 @@ func TestToolsReadTheStatusRightly(t *testing.T) {
 		{"ledger", fmt.Sprintf(server, "ledger", ledger(t)), status.CurrentStatus, "Healthy"},
 		{"nobody", fmt.Sprintf(server, "nobody", "http://127.0.0.1:1/mcp"), status.InProgressStatus, "Degraded"},
 		{"good", fmt.Sprintf(policy, "good") + "rules: [{name: big, tools: [post_entry], when: args.amount > 1000, decision: Deny}]", status.CurrentStatus, "Healthy"},
-		{"broken", fmt.Sprintf(policy, "broken") + "rules: [{name: big, tools: [post_entry], when: arg.amount > 1000, decision: Deny}]", status.FailedStatus, "Degraded"},
+		// A server is not ready while a policy that targets it cannot be used: this one targets another.
+		{"broken", strings.Replace(fmt.Sprintf(policy, "broken"), "ledger", "nobody", 1) + "rules: [{name: big, tools: [post_entry], when: arg.amount > 1000, decision: Deny}]", status.FailedStatus, "Degraded"},
 		// In Git before anything is earned: not in force, and no failure.
 		{"promotion", fmt.Sprintf(policy, "promotion") + "autonomy: [{tool: post_entry, mode: Unattended, digest: '" + digest + "'}]", status.CurrentStatus, "Healthy"},
 	} {

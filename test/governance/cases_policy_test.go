@@ -77,6 +77,8 @@ func (d *door) recorded(what string, is func(receipt.Receipt) bool) {
 const (
 	account = `{"accountId":"a"}`
 	bill    = `{"invoiceId":"a"}`
+	// early are arguments of calls that a person may have been asked about before a policy was in force: they end otherwise.
+	early = `{"invoiceId":"a","note":"early"}`
 )
 
 // Case 14: what a broader policy denies no narrower one allows.
@@ -132,7 +134,7 @@ func TestTwoListsWithNothingInCommonAllowNothing(t *testing.T) {
 		w := newWorld(t, tellAtOnce)
 		d := w.openDoor("gw")
 		reads := w.policy("reads", rules(rule("these", v1alpha1.EffectAllow, "get_*"), rule("no-other", v1alpha1.EffectDeny, "*")))
-		d.becomes("update_invoice", note, "ToolUnknown")
+		d.becomes("update_invoice", early, "ToolUnknown")
 		d.stays("get_invoice", bill, "")
 		w.policy("writes", rules(rule("these", v1alpha1.EffectAllow, "update_*"), rule("no-other", v1alpha1.EffectDeny, "*")))
 		d.becomes("get_invoice", bill, "ToolUnknown")
@@ -405,7 +407,7 @@ func TestAnObservedDenialIsForwardedAndRecorded(t *testing.T) {
 		t.Errorf("%d requests were opened", n-asked)
 	}
 	w.govern(func(s *v1alpha1.GovernedServerSpec) { s.Mode = v1alpha1.ModeEnforce })
-	d.becomes("update_invoice", note, "ToolUnknown") // the control
+	d.becomes("update_invoice", early, "ToolUnknown") // the control
 	ran := w.billing.Executions()["update_invoice"]
 	d.stays("update_invoice", note, "ToolUnknown")
 	w.executions("update_invoice", ran)
