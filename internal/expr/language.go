@@ -4,6 +4,7 @@
 package expr
 
 import (
+	"errors"
 	"sync"
 
 	"cel.dev/cel-go/cel"
@@ -37,6 +38,19 @@ const (
 
 // language is the one environment that all expressions are compiled in.
 var language = sync.OnceValues(func() (*cel.Env, error) {
+	env, err := newLanguage()
+	if err != nil {
+		return nil, err
+	}
+	// The checker notes its catalogue of names at its first mistake, while others may read it: cel-go v0.33.2,
+	// checker.(*Env).cloneWithDecls beside Catalog. So the first one is made before the environment is shared.
+	if _, issues := env.Compile("nameless"); issues.Err() == nil {
+		return nil, errors.New("the language knows a name that nobody gave it")
+	}
+	return env, nil
+})
+
+func newLanguage() (*cel.Env, error) {
 	return cel.NewCustomEnv(
 		cel.StdLib(),
 		cel.OptionalTypes(cel.OptionalTypesVersion(4)),
@@ -60,7 +74,7 @@ var language = sync.OnceValues(func() (*cel.Env, error) {
 		cel.Variable("principal", principalKind.celType()),
 		cel.Variable("server", serverKind.celType()),
 	)
-})
+}
 
 // programOptions put bounds on every evaluation. Values are measured before anything is done with them, so that no
 // step of an evaluation works on one that is too large.
