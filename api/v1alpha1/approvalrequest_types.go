@@ -89,7 +89,7 @@ type ApprovalRequestSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 
-	// preview is what the server itself says of what the call would affect. Gateways of this version do not write it yet.
+	// preview is what the server itself says of what the call would affect.
 	// +optional
 	Preview *Preview `json:"preview,omitempty"`
 

@@ -58,7 +58,6 @@ type ToolPolicySpec struct {
 
 	// preview has the server itself say what a call would affect, for the person who is asked. The first entry that
 	// names the tool counts; of several policies that of the first by namespace and name, a baseline's before others.
-	// Gateways of this version do not act on it yet: requests are opened without a preview.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

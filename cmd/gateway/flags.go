@@ -177,7 +177,7 @@ func governed(names []string) (map[types.NamespacedName]*gateway.Server, error) 
 			return nil, fmt.Errorf("%q is not NAMESPACE/NAME", value)
 		}
 		key := types.NamespacedName{Namespace: namespace, Name: name}
-		servers[key] = &gateway.Server{Key: key, Clock: clock.RealClock{}, List: list}
+		servers[key] = &gateway.Server{Key: key, Clock: clock.RealClock{}, List: list, Call: call}
 	}
 	return servers, nil
 }

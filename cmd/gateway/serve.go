@@ -125,6 +125,14 @@ func list(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error) 
 	return result.Tools, err
 }
 
+// call calls a tool of a server that reads.
+func call(ctx context.Context, up endpoint.Upstream, definition tool.Descriptor, arguments []byte) ([]byte, error) {
+	transport := up.Transport()
+	defer transport.CloseIdleConnections()
+	return discovery.Call(ctx, discovery.Target{URL: up.URL, Headers: up.Headers, Transport: transport},
+		discovery.ToolCall{Tool: definition.Name, Arguments: arguments, InputSchema: definition.InputSchema})
+}
+
 // opsHandler serves what operators and probes ask.
 func opsHandler(front *door, registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()

@@ -111,7 +111,9 @@ func latestThat(requests []*v1alpha1.ApprovalRequest, is func(*v1alpha1.Approval
 }
 
 // bound returns the part of a spec that must be what the gateway would have written itself when an approval is
-// spent: everything that gives the action its meaning, and everything that the person saw of it.
+// spent: everything that gives the action its meaning, and everything that the person saw of it but the preview. What a
+// preview says changes by itself, and whether that matters is for recheck to say; that it is what the person saw, the
+// votes prove, since they are over the whole spec.
 func bound(s v1alpha1.ApprovalRequestSpec) v1alpha1.ApprovalRequestSpec {
 	return v1alpha1.ApprovalRequestSpec{
 		ServerRef: s.ServerRef, EndpointDigest: s.EndpointDigest, Tool: s.Tool, ToolDigest: s.ToolDigest,
@@ -121,15 +123,24 @@ func bound(s v1alpha1.ApprovalRequestSpec) v1alpha1.ApprovalRequestSpec {
 }
 
 // Stricter tells whether the policy now asks for more than it did when the request was made. Who may approve what cannot
-// be undone was asked for more than approve.
+// be undone was asked for more than approve. A preview that has to be the same in the end is part of what was asked: where
+// now and then differ in it, the one who approved was told something else.
 func Stricter(now, then v1alpha1.ApprovalRequestSpec) bool {
-	if now.Tier.StricterThan(then.Tier) || now.RequiredApprovals > then.RequiredApprovals {
+	if now.Tier.StricterThan(then.Tier) || now.RequiredApprovals > then.RequiredApprovals || rechecks(now.Preview) != rechecks(then.Preview) {
 		return true
 	}
 	return slices.ContainsFunc(now.ApproveVerbs, func(verb string) bool {
 		covered := verb == v1alpha1.VerbApprove && slices.Contains(then.ApproveVerbs, v1alpha1.VerbApproveIrreversible)
 		return !covered && !slices.Contains(then.ApproveVerbs, verb)
 	})
+}
+
+// rechecks names the tool that is asked again before the call is sent, "" for none.
+func rechecks(p *v1alpha1.Preview) string {
+	if p == nil || !p.Recheck {
+		return ""
+	}
+	return p.Tool
 }
 
 // Outdated tells whether an open request was made for another definition of the tool, or another endpoint, than the

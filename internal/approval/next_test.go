@@ -184,7 +184,11 @@ func TestStricter(t *testing.T) {
 		"one verb more": {func(s *v1alpha1.ApprovalRequestSpec) {
 			s.ApproveVerbs = append(slices.Clone(s.ApproveVerbs), "approve-x")
 		}, true},
-		"another reason only": {func(s *v1alpha1.ApprovalRequestSpec) { s.GatedBy, s.PolicyRevision = "x", "x" }, false},
+		"a recheck": {func(s *v1alpha1.ApprovalRequestSpec) {
+			s.Preview = &v1alpha1.Preview{Tool: "count_rows", Recheck: true}
+		}, true},
+		"a preview that may age": {func(s *v1alpha1.ApprovalRequestSpec) { s.Preview = &v1alpha1.Preview{Tool: "count_rows"} }, false},
+		"another reason only":    {func(s *v1alpha1.ApprovalRequestSpec) { s.GatedBy, s.PolicyRevision = "x", "x" }, false},
 	} {
 		now := asked(1, "").Spec
 		tc.edit(&now)

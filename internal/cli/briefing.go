@@ -18,6 +18,7 @@ func (b briefing) write(p *page) {
 	r := b.request
 	p.request(r)
 	b.evidence(p)
+	p.preview(r.Spec.Preview)
 	p.asked(r, b.now)
 	p.line("State:", "%s", state(r))
 	b.votes(p)

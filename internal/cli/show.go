@@ -18,6 +18,7 @@ import (
 func (s *session) show(r *v1alpha1.ApprovalRequest) error {
 	p := newPage(s.colours())
 	p.request(r)
+	p.preview(r.Spec.Preview)
 	p.asked(r, s.clock.Now())
 	p.arguments(r.Spec)
 	return p.print(s.Out)
@@ -50,6 +51,25 @@ func (p *page) request(r *v1alpha1.ApprovalRequest) {
 		requester += ", pod " + spec.Requester.Pod
 	}
 	p.line("Requester:", "%s", requester)
+}
+
+// preview adds what the server itself says that the call would affect; a person has to know where it could not.
+func (p *page) preview(made *v1alpha1.Preview) {
+	switch {
+	case made == nil:
+	case made.ResultDigest == "":
+		p.alert("Preview:", "FAILED: %s was to say what this would affect, and did not", made.Tool)
+		p.alert("", "%s", made.Failure)
+		if made.Recheck {
+			p.alert("", "nothing is compared before the call is sent either")
+		}
+	default:
+		p.line("Preview:", "%s of the same server says:", made.Tool)
+		p.indented([]string{made.Result})
+		if made.Recheck {
+			p.line("", "it is asked again before the call is sent; with another answer this request is cancelled")
+		}
+	}
 }
 
 // asked adds since when, until when and how often the action is asked.

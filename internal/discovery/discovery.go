@@ -1,8 +1,8 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery lists the tools of an MCP server through an MCP client, within bounds and with stable errors; it
-// never calls a tool.
+// Package discovery lists the tools of an MCP server through an MCP client, within bounds and with stable errors. It calls
+// a tool only where it is told to.
 package discovery
 
 import (

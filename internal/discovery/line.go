@@ -83,6 +83,13 @@ func (l *line) bodyFailed(e *exchange, fault *Error) {
 	e.body = cmp.Or(e.body, fault)
 }
 
+// bound sets what all answers from now on may have together.
+func (l *line) bound(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = n
+}
+
 // take spends n bytes of the session's budget and tells whether it had them.
 func (l *line) take(n int) bool {
 	l.mu.Lock()

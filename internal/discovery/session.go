@@ -44,6 +44,7 @@ type session struct {
 	url    string
 	hello  *mcp.InitializeResult
 	nextID int64
+	schema json.RawMessage // input schema of the tool that is called, if one is
 }
 
 // connect opens a session. Its errors are of type *Error.
@@ -96,8 +97,8 @@ func (s *session) request(ctx context.Context, method mcp.MCPMethod, params map[
 			mcp.MetaKeyProtocolVersion:    version,
 			mcp.MetaKeyClientCapabilities: mcp.ClientCapabilities{},
 		}
-		for name, value := range mcp.StandardHeaders(version, method, nil) {
-			header.Set(name, value)
+		if err := s.describe(header, version, method, params); err != nil {
+			return nil, err
 		}
 	}
 	// Ids start high above the few that the client has used itself.
@@ -116,6 +117,23 @@ func (s *session) request(ctx context.Context, method mcp.MCPMethod, params map[
 		return nil, protocolError("the server answers another request than %s", method)
 	}
 	return response.Result, nil
+}
+
+// describe sets the headers that say what a message holds.
+func (s *session) describe(header http.Header, version string, method mcp.MCPMethod, params map[string]any) error {
+	text, err := json.Marshal(params)
+	if err != nil {
+		return protocolError("the arguments are no JSON")
+	}
+	for name, value := range mcp.StandardHeaders(version, method, text) {
+		header.Set(name, value)
+	}
+	if s.schema != nil {
+		for name, value := range mcp.GenerateParamHeaders(&mcp.Tool{RawInputSchema: s.schema}, text) {
+			header.Set(name, value)
+		}
+	}
+	return nil
 }
 
 func sameID(a, b mcp.RequestId) bool {

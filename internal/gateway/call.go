@@ -216,6 +216,7 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, Message: glyph.Clip(words(d.Message), maxMessage), PolicyRevision: d.Revision,
 		TTLSeconds: int32(j.snap.Server.Spec.Approvals.TTL.Seconds()),
 	}
+	spec.Preview = planned(j.snap, c.question())
 	if len(spec.ApproveVerbs) == 0 {
 		spec.ApproveVerbs = []string{d.Tier.ApproveVerb()}
 	}

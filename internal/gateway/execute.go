@@ -56,7 +56,7 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 		e.end(func() { g.refuseUnrecorded(g.judged) })
 		return
 	}
-	if n := e.overtaken(); n != nil {
+	if n := cmp.Or(e.moved(), e.overtaken()); n != nil {
 		e.overtakenBy = n.code
 		e.settle(v1alpha1.OutcomeNotSent, nil)
 		e.end(func() { e.reply.notice(e.about(*n)) })
@@ -165,6 +165,9 @@ func (e *execution) receipt(kind receipt.Kind) receipt.Receipt {
 	if e.claimed != nil {
 		r.Request, r.RequestUID, r.Code = e.claimed.Name, string(e.claimed.UID), "Approved"
 		r.ApprovedBy, r.KeyIDs = e.tally.Approvals, e.tally.KeyIDs
+		if p := e.claimed.Spec.Preview; p != nil {
+			r.Preview = p.ResultDigest
+		}
 	}
 	if e.overtakenBy != "" {
 		r.Code = e.overtakenBy

@@ -247,11 +247,11 @@ func (g *gated) ask(attempt int32) (done bool) {
 		g.refuse(g.judged, nil, *refusal)
 		return true
 	}
+	spec := g.want
+	spec.Attempt, spec.Preview = attempt, g.preview()
 	ctx, cancel := context.WithTimeout(g.request.Context(), apiTimeout)
 	defer cancel()
 	g.cancelOutdated(ctx)
-	spec := g.want
-	spec.Attempt = attempt
 	name := func(n int32) string { return action.RequestName(g.server.Key.Name, spec.ActionHash, int(n)) }
 	created, err := g.Approvals.Create(ctx, g.server.Key.Namespace, spec, name)
 	release(created)
@@ -289,12 +289,18 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 			text: "this approval was already used for a call. Nothing was executed now; tell the people who run this server."})
 		return true
 	}
-	if g.clientGone() {
+	switch same, err := g.recheck(request); {
+	case g.clientGone():
 		return true
+	case err != nil:
+		g.refuse(g.judged, request, notForeseen(err, "The approval stays: send the call again later."))
+		return true
+	case !same:
+		return g.askAnew(request, v1alpha1.CancelStateChanged)
 	}
 	ctx, cancel := g.detached(2 * apiTimeout)
 	defer cancel()
-	claimed, err := g.Approvals.Claim(ctx, request, g.snap.Server.Spec.CallTimeout.Duration)
+	claimed, err := g.Approvals.Claim(ctx, request, g.snap.Server.Spec.CallTimeout.Duration+rechecking(request))
 	switch {
 	case err == nil:
 		g.execute(claimed)

@@ -36,6 +36,9 @@ type Server struct {
 	Key types.NamespacedName
 	// List lists the server's tools through an MCP client of its own; it bounds its time by the context.
 	List func(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error)
+	// Call calls a tool that reads, through such a client, and returns the result as it was received; it bounds its time by
+	// the context, and the answer itself. Nothing of an agent goes with it.
+	Call func(ctx context.Context, up endpoint.Upstream, definition tool.Descriptor, arguments []byte) ([]byte, error)
 	// Clock tells the time.
 	Clock clock.PassiveClock
 
@@ -55,6 +58,9 @@ type Server struct {
 	openings    []*opening    // requests that the snapshot may not show yet
 
 	listing singleflight.Group // one asks for the tools, whoever waits for them
+
+	previewing singleflight.Group // one asks for a preview, whichever of several identical calls waits for it
+	previews   atomic.Int64       // previews under way
 }
 
 // dialled is an upstream with its connections.

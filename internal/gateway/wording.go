@@ -97,6 +97,8 @@ func replaced(name string, reason v1alpha1.CancellationReason, d policy.Decision
 	switch reason {
 	case v1alpha1.CancelVotesVoid:
 		why = "the votes on it are not valid"
+	case v1alpha1.CancelStateChanged:
+		why = "the server does not say any more that the call would affect what it said it would"
 	case v1alpha1.CancelPolicyChanged:
 		why = "the policy has changed" + by(d) + " and asks for more than it did"
 	default:

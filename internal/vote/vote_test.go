@@ -62,6 +62,9 @@ func TestAVoteIsValidOnlyForWhatItWasGivenFor(t *testing.T) {
 		"another name":            {func(r *v1alpha1.ApprovalRequest, _ *v1alpha1.Vote) { r.Name = "billing-2" }, ErrSignature},
 		"restored with a new UID": {func(r *v1alpha1.ApprovalRequest, _ *v1alpha1.Vote) { r.UID = "u-2" }, ErrSignature},
 		"another spec":            {func(r *v1alpha1.ApprovalRequest, _ *v1alpha1.Vote) { r.Spec.Arguments = `{"amount":5000}` }, ErrOtherSpec},
+		"another preview": {func(r *v1alpha1.ApprovalRequest, _ *v1alpha1.Vote) {
+			r.Spec.Preview = &v1alpha1.Preview{Tool: "count_rows", Result: "matches 1 row"}
+		}, ErrOtherSpec},
 		"another spec and digest": {func(r *v1alpha1.ApprovalRequest, v *v1alpha1.Vote) {
 			r.Spec.Arguments = `{"amount":5000}`
 			v.SpecDigest, _ = SpecDigest(r.Spec)

@@ -1,0 +1,162 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/tool"
+)
+
+const (
+	// previewWithin bounds one preview: a person is asked without it rather than late.
+	previewWithin = 5 * time.Second
+	// maxPreviews bounds the previews of one server that are under way.
+	maxPreviews = 8
+	// maxFailure is what a request can hold of why there is no preview.
+	maxFailure = 512
+)
+
+// planned is what a request made now would say of its preview before the server is asked, nil for none.
+func planned(snap *snapshot.Snapshot, of policy.Call) *v1alpha1.Preview {
+	asked, found, _ := snap.Policy.Preview(of) // what is wrong with it is told once the request is made
+	if !found {
+		return nil
+	}
+	return &v1alpha1.Preview{Tool: asked.Tool, Recheck: asked.Recheck}
+}
+
+// preview asks the server what the call would affect, for the person who is about to be asked. A preview that fails is
+// one too: the person is to know that it did.
+func (g *gated) preview() *v1alpha1.Preview {
+	p := g.want.Preview
+	if p == nil {
+		return nil
+	}
+	made := &v1alpha1.Preview{Tool: p.Tool, Recheck: p.Recheck}
+	seen, err := g.foresee(p.Tool, true)
+	if err != nil {
+		made.Failure = glyph.Clip(words(err.Error()), maxFailure)
+		return made
+	}
+	made.Result, made.ResultDigest = seen.text, seen.digest
+	return made
+}
+
+// recheck tells whether the server still says of the call what it said when the request was made. What was never known
+// cannot be compared, and the one who approved was told so; and what runs without a person runs without a preview.
+func (g *gated) recheck(request *v1alpha1.ApprovalRequest) (same bool, err error) {
+	if g.decision.Effect != policy.RequireApproval || rechecking(request) == 0 {
+		return true, nil
+	}
+	// An answer that somebody else waits for may be older than this question.
+	seen, err := g.foresee(request.Spec.Preview.Tool, false)
+	return err == nil && seen.digest == request.Spec.Preview.ResultDigest, err
+}
+
+// rechecking is how long the preview of a request may take after the request was claimed.
+func rechecking(request *v1alpha1.ApprovalRequest) time.Duration {
+	if p := request.Spec.Preview; p == nil || !p.Recheck || p.ResultDigest == "" {
+		return 0
+	}
+	return previewWithin
+}
+
+// moved looks a last time whether the call would still affect what the person saw, once nothing but the verdict and the
+// votes is left to look at. It returns why the call may not leave, nil when it may.
+func (e *execution) moved() *notice {
+	if e.claimed == nil {
+		return nil
+	}
+	switch same, err := e.recheck(e.claimed); {
+	case err != nil:
+		n := notForeseen(err, "The approval is spent all the same: send the call again to ask anew.")
+		return &n
+	case !same:
+		return &notice{code: "StateChanged", retryAfter: 5, text: "what the server says that this call would affect changed just before it was to leave. Nothing was executed. Send the call again; a person is then asked anew."}
+	}
+	return nil
+}
+
+// notForeseen words that a preview that has to be made again cannot be made now.
+func notForeseen(err error, then string) notice {
+	return notice{code: "PreviewUnavailable", retryAfter: 10,
+		text: fmt.Sprintf("the server has to say once more what this call would affect, and that cannot be asked now: %s. Nothing was executed. %s", quoted(glyph.Clip(err.Error(), maxFailure)), then)}
+}
+
+// foresee has the server say what the call would affect, through the tool that the policy names; another one than this is
+// not asked. Identical calls that wait for a person at the same time may share an answer.
+func (g *gated) foresee(name string, share bool) (foreseen, error) {
+	ctx := g.request.Context()
+	definition, err := g.server.define(ctx, name, g.Clock.Now())
+	if err != nil && g.lists(name) {
+		return foreseen{}, fmt.Errorf("the server does not say now what %s is", name)
+	}
+	// What the server said just now may have changed what the tool counts as.
+	j, ok := g.judge()
+	if !ok {
+		return foreseen{}, errors.New("the server is no longer governed")
+	}
+	asked, found, err := j.snap.Policy.Preview(g.question())
+	switch {
+	case !found || asked.Tool != name:
+		return foreseen{}, fmt.Errorf("the policy does not ask for a call of %s any more", name)
+	case err != nil:
+		return foreseen{}, err
+	}
+	ask := func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), previewWithin)
+		defer cancel()
+		return g.call.foresee(ctx, j, definition, asked)
+	}
+	if !share {
+		seen, err := ask()
+		return seen.(foreseen), err
+	}
+	select {
+	case <-ctx.Done():
+		return foreseen{}, errors.New("the agent has gone")
+	case result := <-g.server.previewing.DoChan(strings.Join([]string{g.want.ActionHash, name, string(asked.Arguments)}, "\x00"), ask):
+		return result.Val.(foreseen), result.Err
+	}
+}
+
+// lists tells whether the policy knows the tool.
+func (g *gated) lists(name string) bool {
+	_, known := g.snap.Policy.Standing(name)
+	return known
+}
+
+// foresee calls a tool that reads, on behalf of the gateway, with a receipt like any read.
+func (c *call) foresee(ctx context.Context, j judged, definition tool.Descriptor, asked policy.Preview) (foreseen, error) {
+	defer c.server.previews.Add(-1)
+	if c.server.previews.Add(1) > maxPreviews {
+		return foreseen{}, errors.New("too many previews of this server are under way")
+	}
+	up := c.server.upstream.Load()
+	if up == nil || up.digest != j.snap.EndpointDigest {
+		return foreseen{}, errors.New("the server's endpoint cannot be used now")
+	}
+	r := c.receipt(judged{snap: j.snap}, receipt.KindDecision)
+	r.Tool, r.ToolDigest, r.Tier, r.ArgumentsSize = asked.Tool, definition.Digest(), string(v1alpha1.TierRead), int64(len(asked.Arguments))
+	r.Verdict, r.Code, r.Reason = receipt.VerdictAllow, "Preview", "the gateway asks what a call of "+c.message.Call.Name+" would affect"
+	r.GatedBy, r.PolicyRevision = asked.By, j.decision.Revision
+	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+		return foreseen{}, errors.New("the gateway cannot write its record")
+	}
+	raw, err := c.server.Call(ctx, up.own(), definition, asked.Arguments)
+	if err != nil {
+		return foreseen{}, err
+	}
+	return foresight(raw)
+}
