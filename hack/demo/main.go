@@ -41,6 +41,10 @@ Call the gateway as the agent, for the hour that its token is good (it takes cur
   %s send_invoice '{"invoiceId":"2026-9"}'
   kubectl tidewaiter pending
 
+The team's policy, its test and the server's tools are in %s: change them, then
+
+  kubectl tidewaiter lint --tools tools.json refunds.yaml && kubectl tidewaiter test .
+
 The gateway is at %s. Receipts and logs are in %s. make demo-stop ends it.`
 
 // kept is what a demo that goes on leaves for demo-stop.
@@ -97,7 +101,7 @@ func run(ctx context.Context, stay bool) (err error) {
 		return err
 	}
 	if err == nil {
-		t.say(playground, s.kubeconfig("approver"), s.kubeconfig("editor"), s.path(), filepath.Dir(s.kubectl), s.caller, s.gatewayURL, s.dir)
+		t.say(playground, s.kubeconfig("approver"), s.kubeconfig("editor"), s.path(), filepath.Dir(s.kubectl), s.caller, filepath.Join(s.dir, "policy"), s.gatewayURL, s.dir)
 	}
 	if writeErr := remember(kept{PID: os.Getpid(), OK: err == nil}); writeErr != nil {
 		return errors.Join(err, writeErr)

@@ -49,24 +49,25 @@ type player struct {
 	*teller
 	*stage
 	agent *client.Client
+	calls int // how often the agent has called a tool
 	// held is the request of the call that two chapters are about.
 	held string
 }
 
-// run runs kubectl as somebody, prints it and its output, and returns the output. It fails unless kubectl ends as
-// wanted.
-func (p *player) run(ctx context.Context, who, stdin string, wantOK bool, args ...string) (string, error) {
+// run runs kubectl as somebody, prints it and its output, and returns the output. It fails unless kubectl ends with the
+// exit code that is wanted.
+func (p *player) run(ctx context.Context, who, stdin string, want int, args ...string) (string, error) {
 	p.say("  %s$ kubectl %s", who, quote(args))
 	out, err := p.quiet(ctx, who, stdin, args...)
 	p.show(out)
-	_, exited := errors.AsType[*exec.ExitError](err)
-	switch {
-	case err != nil && !exited:
-		return out, err
-	case wantOK && exited:
+	got := 0
+	if exit, exited := errors.AsType[*exec.ExitError](err); exited {
+		got = exit.ExitCode()
+	} else if err != nil {
 		return out, fmt.Errorf("kubectl %s as %s: %w", args[0], who, err)
-	case !wantOK && !exited:
-		return out, fmt.Errorf("kubectl %s as %s was not refused", args[0], who)
+	}
+	if got != want {
+		return out, fmt.Errorf("kubectl %s as %s: exit code %d, want %d", strings.Join(args[:min(2, len(args))], " "), who, got, want)
 	}
 	return out, nil
 }
@@ -124,15 +125,20 @@ func (p *player) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the agent's client: %w", err)
 	}
-	hello := mcp.InitializeRequest{}
-	hello.Params.ProtocolVersion = mcp.LATEST_PROTOCOL_VERSION
-	hello.Params.ClientInfo = mcp.Implementation{Name: "demo-agent", Version: "1.0.0"}
-	if _, err := agent.Initialize(ctx, hello); err != nil {
+	if _, err := agent.Initialize(ctx, hello("demo-agent")); err != nil {
 		return fmt.Errorf("open the agent's session: %w", err)
 	}
 	p.agent = agent
 	p.later(agent.Close)
 	return nil
+}
+
+// hello opens an MCP session.
+func hello(name string) mcp.InitializeRequest {
+	var request mcp.InitializeRequest
+	request.Params.ProtocolVersion = mcp.LATEST_PROTOCOL_VERSION
+	request.Params.ClientInfo = mcp.Implementation{Name: name, Version: "1.0.0"}
+	return request
 }
 
 // callerScript calls a tool as the agent does: it opens a session, then calls.
@@ -179,6 +185,7 @@ func (p *player) call(ctx context.Context, tool string, arguments map[string]any
 	defer cancel()
 	request := mcp.CallToolRequest{}
 	request.Params.Name, request.Params.Arguments = tool, arguments
+	p.calls++
 	result, err := p.agent.CallTool(ctx, request)
 	if err != nil {
 		return reply{}, fmt.Errorf("call %s: %w", tool, err)

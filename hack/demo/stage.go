@@ -56,18 +56,23 @@ metadata: {name: billing-approver}
 rules:
 - {apiGroups: [tidewaiter.dev], resources: [governedservers/authority], resourceNames: [billing], verbs: [approve, approve-irreversible, govern, promote]}
 - {apiGroups: ["", events.k8s.io], resources: [events], verbs: [get, list]}
+- {apiGroups: [""], resources: [configmaps], resourceNames: [tidewaiter-definitions-billing], verbs: [get]}   # what tools said before
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: billing-approver}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: billing-approver}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}]
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: colleague}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: approvers}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidewaiter-approver}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}]
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: colleague}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -94,6 +99,36 @@ kind: RoleBinding
 metadata: {name: editor}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:aggregate-to-edit}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: editor}]
+`
+
+// rightsOverAll are those in the operator's namespace: a platform engineer governs every server, by baselines there, and
+// the team may read these.
+const rightsOverAll = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: platform}
+rules:
+- {apiGroups: [tidewaiter.dev], resources: [governedservers/authority], verbs: [govern]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: platform}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: platform}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: platform}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: platform-policies}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tidewaiter-policy-author}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: platform}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: billing-team-reads-baselines}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tidewaiter-baselines-reader}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: approver}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: colleague}
 `
 
 // everything gives the editor all rights on the three kinds, later in the story: the authority verbs are not among
@@ -188,8 +223,9 @@ func (s *stage) cast(ctx context.Context) error {
 		},
 		"gateway-billing": func() (*rest.Config, error) { return s.plane.AddServiceAccount(ctx, namespace, "gateway-billing") },
 		"invoice-agent":   func() (*rest.Config, error) { return s.plane.AddServiceAccount(ctx, namespace, "invoice-agent") },
-		"approver":        func() (*rest.Config, error) { return s.plane.AddUser("approver") },
-		"editor":          func() (*rest.Config, error) { return s.plane.AddUser("editor") },
+	}
+	for _, person := range []string{"approver", "colleague", "editor", "platform"} {
+		configs[person] = func() (*rest.Config, error) { return s.plane.AddUser(person) }
 	}
 	for name, makeConfig := range configs {
 		config, err := makeConfig()
@@ -205,7 +241,10 @@ func (s *stage) cast(ctx context.Context) error {
 			return err
 		}
 	}
-	return fixture.Create(ctx, s.plane.Admin, namespace, rights)
+	if err := fixture.Create(ctx, s.plane.Admin, namespace, rights); err != nil {
+		return err
+	}
+	return fixture.Create(ctx, s.plane.Admin, fixture.SystemNamespace, rightsOverAll)
 }
 
 // keepKubeconfig copies a kubeconfig, with the demo's namespace as that of its context.

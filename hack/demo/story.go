@@ -21,6 +21,7 @@ spec:
   endpoint: {url: %q}
   approvals: {hold: 0s}        # tell the agent at once that a person is asked; the default holds the call for 45s
   autonomy: {cleanApprovals: 3}
+  pinning: Enforce             # a tool that changes is refused until a person has accepted it
   gateway: {serviceAccountName: gateway-billing}   # the manager gives it what a gateway needs
 `
 
@@ -62,6 +63,11 @@ func story(ctx context.Context, t *teller, s *stage) error {
 		{"The operator offers, a person promotes", p.promote},
 		{"Revoked: the very next call waits again", p.revoke},
 		{"An irreversible tool is never promoted, whatever Git says", p.ceiling},
+		{"A policy in Git: a misspelt argument does not get far", p.lint},
+		{"A rule looks at the amount, and says why", p.refuse},
+		{"Two people see what the call would affect", p.preview},
+		{"One object stops the whole fleet", p.stop},
+		{"The server says something else than before", p.drift},
 		{"Every decision has left a receipt", p.receiptsTold},
 	} {
 		t.chapter(chapter.title)
@@ -74,14 +80,14 @@ func story(ctx context.Context, t *teller, s *stage) error {
 }
 
 func (p *player) register(ctx context.Context) error {
-	if _, err := p.run(ctx, "approver", fmt.Sprintf(serverManifest, p.billingURL), true, "apply", "-f", "-"); err != nil {
+	if _, err := p.run(ctx, "approver", fmt.Sprintf(serverManifest, p.billingURL), 0, "apply", "-f", "-"); err != nil {
 		return err
 	}
 	p.say("  The manager lists its tools and gives each a tier:")
 	if _, err := p.until(ctx, "the tools", "True", "get", "gsrv", "billing", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, "approver", "", true, "get", "gsrv", "billing"); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "get", "gsrv", "billing"); err != nil {
 		return err
 	}
 	out, err := p.quiet(ctx, "approver", "", "get", "gsrv", "billing", "-o", `go-template={{range .status.tools}}{{printf "%-16s %-13s %s\n" .name .tier .reason}}{{end}}`)
@@ -89,7 +95,10 @@ func (p *player) register(ctx context.Context) error {
 		return fmt.Errorf("read the tools: %w", err)
 	}
 	p.show(out)
-	for tool, tier := range map[string]string{"get_invoice": "Read", "list_invoices": "Read", "update_invoice": "Reversible", "send_invoice": "Irreversible", "delete_account": "Irreversible"} {
+	for tool, tier := range map[string]string{
+		"get_invoice": "Read", "list_invoices": "Read", "count_invoices": "Read",
+		"update_invoice": "Reversible", "send_invoice": "Irreversible", "refund_invoices": "Irreversible", "delete_account": "Irreversible",
+	} {
 		if err := p.tier(ctx, tool, tier); err != nil {
 			return err
 		}
@@ -142,20 +151,20 @@ func (p *player) override(ctx context.Context) error {
 	manifest := fmt.Sprintf(overrideManifest, digest)
 	p.show(manifest)
 	p.say("  The editor has Kubernetes' role edit:")
-	if _, err := p.run(ctx, "editor", manifest, false, "apply", "-f", "-"); err != nil {
+	if _, err := p.run(ctx, "editor", manifest, 1, "apply", "-f", "-"); err != nil {
 		return err
 	}
 	if err := p.giveEditorTheKinds(ctx); err != nil {
 		return err
 	}
 	p.say("  Even with every right on the three kinds, the verb govern on this server is missing:")
-	if out, err := p.run(ctx, "editor", manifest, false, "apply", "-f", "-"); err != nil {
+	if out, err := p.run(ctx, "editor", manifest, 1, "apply", "-f", "-"); err != nil {
 		return err
 	} else if !strings.Contains(out, "govern") {
 		return fmt.Errorf("the refusal does not name the verb: %s", out)
 	}
 	p.say("  The approver has it:")
-	if _, err := p.run(ctx, "approver", manifest, true, "apply", "-f", "-"); err != nil {
+	if _, err := p.run(ctx, "approver", manifest, 0, "apply", "-f", "-"); err != nil {
 		return err
 	}
 	return p.tier(ctx, "send_invoice", "Reversible")
@@ -181,7 +190,7 @@ func (p *player) decide(ctx context.Context) error {
 		return err
 	}
 	p.held = held.request
-	if _, err := p.run(ctx, "approver", "", true, "tidewaiter", "describe", p.held); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "tidewaiter", "describe", p.held); err != nil {
 		return err
 	}
 	for _, attempt := range []struct {
@@ -193,7 +202,7 @@ func (p *player) decide(ctx context.Context) error {
 		{"The editor writes a status by hand, with a vote of the approver in it:", "editor", "", []string{"patch", "areq", p.held, "--subresource=status", "--type=merge", "-p", forgery}},
 	} {
 		p.say("  %s", attempt.say)
-		out, err := p.run(ctx, attempt.who, "", false, attempt.args...)
+		out, err := p.run(ctx, attempt.who, "", 1, attempt.args...)
 		if err != nil {
 			return err
 		}
@@ -208,10 +217,10 @@ func (p *player) decide(ctx context.Context) error {
 }
 
 func (p *player) deny(ctx context.Context) error {
-	if _, err := p.run(ctx, "approver", "", true, "deny", p.held, "--reason", "this account is in use"); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "deny", p.held, "--reason", "this account is in use"); err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, "approver", "", true, "get", "areq", p.held, "-o", "jsonpath={.status.votes[0].username} said {.status.votes[0].decision}, signed with voting key {.status.votes[0].keyID}"); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "get", "areq", p.held, "-o", "jsonpath={.status.votes[0].username} said {.status.votes[0].decision}, signed with voting key {.status.votes[0].keyID}"); err != nil {
 		return err
 	}
 	p.say("  The agent tries again, and gets the answer that was given:")
@@ -228,7 +237,7 @@ func (p *player) earn(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if _, err := p.run(ctx, "approver", "", true, "approve", held.request, "--reason", "checked with finance"); err != nil {
+		if _, err := p.run(ctx, "approver", "", 0, "approve", held.request, "--reason", "checked with finance"); err != nil {
 			return err
 		}
 		p.say("  The agent sends the identical call again:")
@@ -242,21 +251,25 @@ func (p *player) earn(ctx context.Context) error {
 	return nil
 }
 
-// retry sends a call that was just approved until the gateway's watch has brought the approval.
+// retry sends a call that was just approved until it runs.
 func (p *player) retry(ctx context.Context, tool string, arguments map[string]any) error {
+	_, err := p.becomes(ctx, tool, arguments, "ApprovalPending", "")
+	return err
+}
+
+// becomes sends a call until the gateway's watch has brought what was just changed: until then it gets the code that it
+// had, and nothing else.
+func (p *player) becomes(ctx context.Context, tool string, arguments map[string]any, was, want string) (reply, error) {
 	for range 20 {
 		r, err := p.call(ctx, tool, arguments)
-		if err != nil {
-			return err
+		if err != nil || r.code == want {
+			return r, err
 		}
-		if r.code == "" {
-			return nil
-		}
-		if r.code != "ApprovalPending" {
-			return fmt.Errorf("the approved call got %q", r.code)
+		if r.code != was {
+			return r, fmt.Errorf("call of %s: got %q, want %q", tool, r.code, want)
 		}
 	}
-	return fmt.Errorf("the approved call of %s does not run", tool)
+	return reply{}, fmt.Errorf("call of %s: still %q, want %q", tool, was, want)
 }
 
 func (p *player) promote(ctx context.Context) error {
@@ -264,14 +277,14 @@ func (p *player) promote(ctx context.Context) error {
 	if _, err := p.until(ctx, "the offer", "Eligible", "get", "gsrv", "billing", "-o", autonomy); err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, "approver", "", true, "get", "gsrv", "billing", "-o", `jsonpath={.status.records[?(@.tool=="update_invoice")]}`); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "get", "gsrv", "billing", "-o", `jsonpath={.status.records[?(@.tool=="update_invoice")]}`); err != nil {
 		return err
 	}
 	p.say("  What to commit to Git, and what earned it:")
-	if _, err := p.run(ctx, "approver", "", true, "tidewaiter", "promote", "billing", "update_invoice", "--policy", "billing-autonomy", "--dry-run=client", "-o", "yaml"); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "tidewaiter", "promote", "billing", "update_invoice", "--policy", "billing-autonomy", "--dry-run=client", "-o", "yaml"); err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, "approver", "", true, "tidewaiter", "promote", "billing", "update_invoice", "--policy", "billing-autonomy"); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "tidewaiter", "promote", "billing", "update_invoice", "--policy", "billing-autonomy"); err != nil {
 		return err
 	}
 	if _, err := p.until(ctx, "the promotion", "Unattended", "get", "gsrv", "billing", "-o", autonomy); err != nil {
@@ -285,7 +298,7 @@ func (p *player) promote(ctx context.Context) error {
 }
 
 func (p *player) revoke(ctx context.Context) error {
-	if _, err := p.run(ctx, "approver", "", true, "tidewaiter", "revoke", "billing", "update_invoice", "--policy", "billing-autonomy"); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "tidewaiter", "revoke", "billing", "update_invoice", "--policy", "billing-autonomy"); err != nil {
 		return err
 	}
 	if _, err := p.until(ctx, "the revocation", "Eligible", "get", "gsrv", "billing", "-o", `jsonpath={.status.records[?(@.tool=="update_invoice")].autonomy}`); err != nil {
@@ -302,14 +315,14 @@ func (p *player) ceiling(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, "approver", fmt.Sprintf(promotionManifest, "wishful", "delete_account", digest), true, "apply", "-f", "-"); err != nil {
+	if _, err := p.run(ctx, "approver", fmt.Sprintf(promotionManifest, "wishful", "delete_account", digest), 0, "apply", "-f", "-"); err != nil {
 		return err
 	}
 	p.say("  Taken, so that a Git repository always applies; its status says why it has no effect:")
 	if _, err := p.until(ctx, "the reason", "Irreversible", "get", "tpol", "wishful", "-o", "jsonpath={.status.notInForce[0].reason}"); err != nil {
 		return err
 	}
-	if _, err := p.run(ctx, "approver", "", true, "get", "tpol", "wishful", "-o", "jsonpath={.status.notInForce[0].message}"); err != nil {
+	if _, err := p.run(ctx, "approver", "", 0, "get", "tpol", "wishful", "-o", "jsonpath={.status.notInForce[0].message}"); err != nil {
 		return err
 	}
 	p.say("  Another deletion would wait for a person as well. After the denial the agent may not even ask for a while:")
@@ -319,12 +332,9 @@ func (p *player) ceiling(ctx context.Context) error {
 	return p.executed("delete_account", 0)
 }
 
-// decisions is how many decisions the story makes the gateway take.
-const decisions = 13
-
 func (p *player) receiptsTold(ctx context.Context) error {
 	// Receipts of calls without an effect are written in batches.
-	if err := p.written(ctx, decisions); err != nil {
+	if err := p.written(ctx); err != nil {
 		return err
 	}
 	file, err := os.Open(p.receipts)
