@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -62,5 +63,33 @@ func TestTheAnswerToACallIsBounded(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// The MCP client takes five seconds of its own to end a session, whatever the caller has left.
+func TestTheEndOfASessionTakesNoTimeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := billing()
+	s.AddTool(mcp.NewTool("count_rows"), func(context.Context, mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return mcp.NewToolResultText("2 rows"), nil
+	})
+	handler := before2026(server.NewStreamableHTTPServer(s))
+	ended := make(chan struct{}, 1)
+	target := targetOf(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			ended <- struct{}{}
+			<-r.Context().Done() // never answered
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	began := time.Now()
+	if _, err := Call(ctx, target, ToolCall{Tool: "count_rows", Arguments: []byte(`{}`)}); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); len(ended) != 1 || took > 4*time.Second {
+		t.Errorf("the session was ended %d times, and the call took %s", len(ended), took)
 	}
 }

@@ -5,11 +5,13 @@ package discovery
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"maps"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // errTooLarge ends an answer that is longer than it may be.
@@ -22,6 +24,9 @@ type line struct {
 	headers http.Header
 	// perEvent bounds each event of a stream instead of whole answers, for streams that never end.
 	perEvent bool
+	// until is when whoever opened the session waits no longer; zero for never. The client ends a session in a time of its
+	// own, which is not to come on top.
+	until time.Time
 
 	mu   sync.Mutex
 	left int64 // bytes that all answers together may still have; unused with perEvent
@@ -38,7 +43,13 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 		// The polite end of a session is not worth waiting for on a server that fails.
 		return nil, fault
 	}
-	req = req.Clone(req.Context())
+	ctx := req.Context()
+	if req.Method == http.MethodDelete && !l.until.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, l.until)
+		defer cancel() // nobody reads the answer
+	}
+	req = req.Clone(ctx)
 	maps.Copy(req.Header, l.headers)
 	resp, err := l.base.RoundTrip(req)
 	if err != nil {

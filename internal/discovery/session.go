@@ -59,7 +59,7 @@ func connect(ctx context.Context, target Target, perEvent bool) (*session, error
 	}
 	probe := probeTimeout
 	if deadline, ok := ctx.Deadline(); ok {
-		probe = min(probe, time.Until(deadline)/2)
+		probe, l.until = min(probe, time.Until(deadline)/2), deadline
 	}
 	s := &session{client: client.NewClient(wire, client.WithDiscoverTimeout(probe)), http: httpClient, line: l, url: target.URL}
 	if err := s.client.Start(ctx); err != nil {

@@ -249,6 +249,10 @@ func (g *gated) ask(attempt int32) (done bool) {
 	}
 	spec := g.want
 	spec.Attempt, spec.Preview = attempt, g.preview()
+	if g.clientGone() {
+		release(nil)
+		return true // nobody is asked for an agent that waits for nothing
+	}
 	ctx, cancel := context.WithTimeout(g.request.Context(), apiTimeout)
 	defer cancel()
 	g.cancelOutdated(ctx)
@@ -289,7 +293,7 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 			text: "this approval was already used for a call. Nothing was executed now; tell the people who run this server."})
 		return true
 	}
-	switch same, err := g.recheck(request); {
+	switch same, err := g.recheck(request, askAgain); {
 	case g.clientGone():
 		return true
 	case err != nil:

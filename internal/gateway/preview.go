@@ -44,7 +44,7 @@ func (g *gated) preview() *v1alpha1.Preview {
 		return nil
 	}
 	made := &v1alpha1.Preview{Tool: p.Tool, Recheck: p.Recheck}
-	seen, err := g.foresee(p.Tool, true)
+	seen, err := g.foresee(p.Tool, askFirst)
 	if err != nil {
 		made.Failure = glyph.Clip(words(err.Error()), maxFailure)
 		return made
@@ -53,14 +53,26 @@ func (g *gated) preview() *v1alpha1.Preview {
 	return made
 }
 
+// asking is how the server is asked what a call would affect.
+type asking int
+
+const (
+	// askFirst is for the person who is about to be asked: identical calls may share an answer.
+	askFirst asking = iota
+	// askAgain is before an approval is spent. An answer that somebody else waits for may be older than the question.
+	askAgain
+	// askLast is after that. It is not refused for being one too many: there are no more of them than approvals that were
+	// given, and this one would be lost.
+	askLast
+)
+
 // recheck tells whether the server still says of the call what it said when the request was made. What was never known
 // cannot be compared, and the one who approved was told so; and what runs without a person runs without a preview.
-func (g *gated) recheck(request *v1alpha1.ApprovalRequest) (same bool, err error) {
+func (g *gated) recheck(request *v1alpha1.ApprovalRequest, how asking) (same bool, err error) {
 	if g.decision.Effect != policy.RequireApproval || rechecking(request) == 0 {
 		return true, nil
 	}
-	// An answer that somebody else waits for may be older than this question.
-	seen, err := g.foresee(request.Spec.Preview.Tool, false)
+	seen, err := g.foresee(request.Spec.Preview.Tool, how)
 	return err == nil && seen.digest == request.Spec.Preview.ResultDigest, err
 }
 
@@ -78,7 +90,9 @@ func (e *execution) moved() *notice {
 	if e.claimed == nil {
 		return nil
 	}
-	switch same, err := e.recheck(e.claimed); {
+	switch same, err := e.recheck(e.claimed, askLast); {
+	case e.clientGone():
+		return nil // and then nothing leaves: overtaken says so
 	case err != nil:
 		n := notForeseen(err, "The approval is spent all the same: send the call again to ask anew.")
 		return &n
@@ -95,13 +109,11 @@ func notForeseen(err error, then string) notice {
 }
 
 // foresee has the server say what the call would affect, through the tool that the policy names; another one than this is
-// not asked. Identical calls that wait for a person at the same time may share an answer.
-func (g *gated) foresee(name string, share bool) (foreseen, error) {
-	ctx := g.request.Context()
-	definition, err := g.server.define(ctx, name, g.Clock.Now())
-	if err != nil && g.lists(name) {
-		return foreseen{}, fmt.Errorf("the server does not say now what %s is", name)
-	}
+// not asked. Its time holds for all of it: whoever waits has it for no longer.
+func (g *gated) foresee(name string, how asking) (foreseen, error) {
+	ctx, cancel := context.WithTimeout(g.request.Context(), previewWithin)
+	defer cancel()
+	definition, undefined := g.server.define(ctx, name, g.Clock.Now())
 	// What the server said just now may have changed what the tool counts as.
 	j, ok := g.judge()
 	if !ok {
@@ -113,34 +125,32 @@ func (g *gated) foresee(name string, share bool) (foreseen, error) {
 		return foreseen{}, fmt.Errorf("the policy does not ask for a call of %s any more", name)
 	case err != nil:
 		return foreseen{}, err
+	case undefined != nil:
+		return foreseen{}, fmt.Errorf("the server does not say now what %s is", name)
 	}
-	ask := func() (any, error) {
+	if how != askFirst {
+		return g.call.foresee(ctx, j, definition, asked, how)
+	}
+	// The hash of the action names the requester too: nobody gets an answer that another one was let ask for.
+	key := strings.Join([]string{g.want.ActionHash, name, string(asked.Arguments)}, "\x00")
+	answer := g.server.previewing.DoChan(key, func() (any, error) {
+		// It goes on for the others when the agent that began it goes.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), previewWithin)
 		defer cancel()
-		return g.call.foresee(ctx, j, definition, asked)
-	}
-	if !share {
-		seen, err := ask()
-		return seen.(foreseen), err
-	}
+		return g.call.foresee(ctx, j, definition, asked, how)
+	})
 	select {
 	case <-ctx.Done():
-		return foreseen{}, errors.New("the agent has gone")
-	case result := <-g.server.previewing.DoChan(strings.Join([]string{g.want.ActionHash, name, string(asked.Arguments)}, "\x00"), ask):
+		return foreseen{}, errors.New("the server does not answer in time")
+	case result := <-answer:
 		return result.Val.(foreseen), result.Err
 	}
 }
 
-// lists tells whether the policy knows the tool.
-func (g *gated) lists(name string) bool {
-	_, known := g.snap.Policy.Standing(name)
-	return known
-}
-
 // foresee calls a tool that reads, on behalf of the gateway, with a receipt like any read.
-func (c *call) foresee(ctx context.Context, j judged, definition tool.Descriptor, asked policy.Preview) (foreseen, error) {
+func (c *call) foresee(ctx context.Context, j judged, definition tool.Descriptor, asked policy.Preview, how asking) (foreseen, error) {
 	defer c.server.previews.Add(-1)
-	if c.server.previews.Add(1) > maxPreviews {
+	if c.server.previews.Add(1) > maxPreviews && how != askLast {
 		return foreseen{}, errors.New("too many previews of this server are under way")
 	}
 	up := c.server.upstream.Load()

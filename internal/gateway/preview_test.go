@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -282,6 +283,67 @@ func TestIdenticalCallsShareAPreview(t *testing.T) {
 		}
 	}
 	r.request()
+}
+
+func TestAnAgentThatGoesDuringThePreviewHasNobodyAsked(t *testing.T) {
+	t.Parallel()
+	r, c := newPreviewRig(t, true)
+	r.watchClient()
+	release := make(chan struct{})
+	c.before = func(int) { <-release }
+	ctx, leave := context.WithCancel(t.Context())
+	answer := r.later(ctx, toolCall("update_invoice", `{"n":1}`))
+	r.until("it is under way", func() bool { return r.server.previews.Load() == 1 })
+	leave()
+	<-answer
+	r.until("the gateway knows", r.gone.Load)
+	r.until("nothing is held", func() bool { return r.gateway.held.Load() == 0 })
+	close(release)
+	r.until("it is over", func() bool { return r.server.previews.Load() == 0 })
+	if n := len(r.requests()); n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestWhatAPersonGaveIsNotLostForOnePreviewTooMany(t *testing.T) {
+	t.Parallel()
+	r, c := newPreviewRig(t, true)
+	body := r.approved("update_invoice")
+	c.before = func(n int) {
+		if n == 2 { // others begin once this one is before its claim
+			r.server.previews.Add(maxPreviews)
+		}
+	}
+	if got := r.post(body); got.code() != "" {
+		t.Fatalf("refused: %s", got.body)
+	}
+	r.ran(body)
+	got := r.post(body)
+	if !slices.ContainsFunc(r.requests(), func(a v1alpha1.ApprovalRequest) bool { return strings.Contains(a.Spec.Preview.Failure, "too many") }) {
+		t.Errorf("the control, a first preview: %s", got.body)
+	}
+}
+
+func TestIdenticalCallsOfOneApprovalDoNotCancelIt(t *testing.T) {
+	t.Parallel()
+	r, c := newPreviewRig(t, true)
+	body := r.approved("update_invoice")
+	c.before = func(n int) {
+		if n != 2 {
+			return
+		}
+		c.answer = rows(6) // the other call, through another gateway, asked before this one, and runs
+		request := r.request()
+		request.Status.Phase, request.Status.Execution = v1alpha1.PhaseExecuting, &v1alpha1.Execution{Gateway: "other", Claim: "c"}
+		if err := r.api.Status().Update(t.Context(), request); err != nil {
+			t.Error(err)
+		}
+	}
+	r.post(body)
+	if request := r.request(); request.CurrentPhase() != v1alpha1.PhaseExecuting || request.Status.Cancellation != nil {
+		t.Errorf("the request is %s, %+v", request.CurrentPhase(), request.Status.Cancellation)
+	}
+	r.ran()
 }
 
 func TestAHoldDoesNotWaitForThePreview(t *testing.T) {
