@@ -381,7 +381,7 @@ func (w *world) start(name string, options ...doorOption) (*gateway.Gateway, *do
 	}
 	key := types.NamespacedName{Namespace: w.namespace, Name: "billing"}
 	d := &door{w: w, name: name, path: parts.receipts}
-	d.server = &gateway.Server{Key: key, Clock: parts.clock, List: list}
+	d.server = &gateway.Server{Key: key, Clock: parts.clock, List: list, Call: call}
 	servers := map[types.NamespacedName]*gateway.Server{key: d.server}
 	cache, err := gateway.NewCache(parts.api, scheme, servers, fixture.SystemNamespace)
 	if err != nil {
