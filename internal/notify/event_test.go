@@ -199,6 +199,37 @@ func TestTextsOfAgentsAndServersCannotHideAnything(t *testing.T) {
 	}
 }
 
+func TestThoseWhoDecideAreToldOfThePreview(t *testing.T) {
+	t.Parallel()
+	const counter = "count_rows"
+	for name, tc := range map[string]struct {
+		event Event
+		made  *v1alpha1.Preview
+		want  *preview
+	}{
+		"none":                 {EventOpened, nil, nil},
+		"an answer":            {EventOpened, &v1alpha1.Preview{Tool: counter, Result: "matches 40,213 rows"}, &preview{Tool: counter, Result: "matches 40,213 rows"}},
+		"it is to expire soon": {EventExpiring, &v1alpha1.Preview{Tool: counter, Result: "2 rows"}, &preview{Tool: counter, Result: "2 rows"}},
+		"it is decided":        {Event(v1alpha1.PhaseApproved), &v1alpha1.Preview{Tool: counter, Result: "2 rows"}, nil},
+		"a failure":            {EventOpened, &v1alpha1.Preview{Tool: counter, Failure: "the server does not answer in time"}, &preview{Tool: counter, Failure: "the server does not answer in time"}},
+		"what fits":            {EventOpened, &v1alpha1.Preview{Tool: counter, Result: strings.Repeat("x", 256)}, &preview{Tool: counter, Result: strings.Repeat("x", 256)}},
+		"what does not":        {EventOpened, &v1alpha1.Preview{Tool: counter, Result: strings.Repeat("x", 257)}, &preview{Tool: counter, Result: strings.Repeat("x", 253) + "…"}},
+		"hostile letters":      {EventOpened, &v1alpha1.Preview{Tool: counter, Result: "2\u202e\x1b[2J"}, &preview{Tool: counter, Result: `2\u202e\u001b[2J`}},
+		"many escapes":         {EventOpened, &v1alpha1.Preview{Tool: counter, Result: strings.Repeat("\u200b", 600)}, &preview{Tool: counter, Result: strings.Repeat(`\u200b`, 42) + `\…`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, err := compose(request(func(r *v1alpha1.ApprovalRequest) { r.Spec.Preview = tc.made }), occurrence{tc.event, opened})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, read(t, n).Request.Preview); diff != "" {
+				t.Errorf("preview (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestTheArgumentsAreNotSent(t *testing.T) {
 	t.Parallel()
 	n, err := compose(request(func(r *v1alpha1.ApprovalRequest) { r.Spec.Arguments = `{"note":"for your eyes only"}` }), occurrence{EventOpened, opened})

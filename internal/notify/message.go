@@ -54,11 +54,22 @@ type about struct {
 	RequiredApprovals int32                       `json:"requiredApprovals"`
 	CreatedAt         time.Time                   `json:"createdAt"`
 	ExpiresAt         time.Time                   `json:"expiresAt"`
+	Preview           *preview                    `json:"preview,omitempty"`
 }
 
 type blastRadius struct {
 	Scope   v1alpha1.BlastScope `json:"scope"`
 	Summary string              `json:"summary"`
+}
+
+// maxPreview is how much of a preview is sent, in bytes: enough for a count or some names.
+const maxPreview = 256
+
+// preview is what the server said that the call would affect, or why it did not.
+type preview struct {
+	Tool    string `json:"tool"`
+	Result  string `json:"result,omitempty"`
+	Failure string `json:"failure,omitempty"`
 }
 
 // commands are what a person may run next, as the request stands.
@@ -73,6 +84,9 @@ type commands struct {
 func compose(request *v1alpha1.ApprovalRequest, o occurrence) (notification, error) {
 	id := string(request.UID) + "." + string(o.event)
 	content := body{Version: bodyVersion, ID: id, Event: o.event, Request: describe(request), Commands: next(request)}
+	if o.event == EventOpened || o.event == EventExpiring {
+		content.Request.Preview = foreseen(request.Spec.Preview)
+	}
 	if !o.at.IsZero() {
 		at := o.at.UTC()
 		content.Time = &at
@@ -100,6 +114,16 @@ func describe(request *v1alpha1.ApprovalRequest) about {
 		told.Cancellation = cancellation.Reason
 	}
 	return told
+}
+
+// foreseen shows the start of a preview, to those who are to decide: it may quote the server's data, and who reads of the
+// end of a request needs none of it.
+func foreseen(p *v1alpha1.Preview) *preview {
+	if p == nil {
+		return nil
+	}
+	shown := func(text string) string { return glyph.Clip(glyph.Plain(text), maxPreview) }
+	return &preview{Tool: shown(p.Tool), Result: shown(p.Result), Failure: shown(p.Failure)}
 }
 
 // next returns the commands that lead on from the phase. Names and namespaces of Kubernetes need no quotes in a shell.
