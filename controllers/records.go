@@ -131,7 +131,7 @@ func (l *ledger) count(request *v1alpha1.ApprovalRequest) bool {
 		record.Denied++
 	case same && request.IsClean():
 		record.Approved++
-	case same && request.CurrentPhase() == v1alpha1.PhaseFailed:
+	case same && request.CurrentPhase() == v1alpha1.PhaseFailed && !neverSent(request):
 		record.Failed++
 	}
 	record.Accounted = append(record.Accounted, uid)
@@ -169,6 +169,12 @@ func (l *ledger) meansLess(a, b *v1alpha1.ToolRecord) bool {
 // isDenial tells whether a person refused the action for good.
 func isDenial(request *v1alpha1.ApprovalRequest) bool {
 	return request.CurrentPhase() == v1alpha1.PhaseDenied
+}
+
+// neverSent tells whether the call of a request did not leave: that says nothing of the tool.
+func neverSent(request *v1alpha1.ApprovalRequest) bool {
+	e := request.Status.Execution
+	return e != nil && e.Outcome == v1alpha1.OutcomeNotSent
 }
 
 // isAccounted tells whether a request says itself that it is counted.

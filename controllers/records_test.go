@@ -87,7 +87,7 @@ func TestOnlyCleanApprovalsOfThisDefinitionAndEndpointCount(t *testing.T) {
 			r.Status.Votes[1].Decision = v1alpha1.DecisionDenied
 		}), counts{approved: 3}},
 		"the tool answered with an error":        {newRequest(ended(v1alpha1.PhaseFailed, v1alpha1.OutcomeToolError)), counts{3, 1, 0}},
-		"never sent":                             {newRequest(ended(v1alpha1.PhaseFailed, v1alpha1.OutcomeNotSent)), counts{3, 1, 0}},
+		"never sent":                             {newRequest(ended(v1alpha1.PhaseFailed, v1alpha1.OutcomeNotSent)), counts{approved: 3}},
 		"denied":                                 {newRequest(ended(v1alpha1.PhaseDenied, "")), counts{3, 0, 1}},
 		"found by a person to have taken effect": {newRequest(clean, resolved(v1alpha1.ResolutionCommitted)), counts{approved: 3}},
 		"an unclear answer that succeeded":       {newRequest(ended(v1alpha1.PhaseSucceeded, v1alpha1.OutcomeUnclear), votedBy("ana")), counts{approved: 3}},

@@ -400,6 +400,11 @@ type Execution struct {
 	// +optional
 	Outcome ExecutionOutcome `json:"outcome,omitempty"`
 
+	// message says why nothing was sent, in the gateway's words; only with the outcome NotSent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+
 	// resultDigest is SHA-256 over the answer as it was received.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71

@@ -608,7 +608,7 @@ type ToolRecord struct {
 	// +optional
 	Approved int32 `json:"approved"`
 
-	// failed counts approved calls that failed, for this digest and endpoint.
+	// failed counts approved calls that failed, for this digest and endpoint; one of which nothing was sent is none.
 	// +optional
 	Failed int32 `json:"failed"`
 

@@ -145,6 +145,8 @@ func bears(stored, claimed *v1alpha1.ApprovalRequest) bool {
 // Result is what became of the call that spent an approval.
 type Result struct {
 	Outcome v1alpha1.ExecutionOutcome
+	// Message says why nothing was sent; empty for every other outcome.
+	Message string
 	// Digest is SHA-256 over the answer as it was received; empty without one.
 	Digest string
 	At     time.Time
@@ -170,6 +172,7 @@ func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, r
 		current.Status.Phase = phase
 		current.Status.Execution.FinishedAt = &at
 		current.Status.Execution.Outcome = result.Outcome
+		current.Status.Execution.Message = result.Message
 		current.Status.Execution.ResultDigest = result.Digest
 		err := s.update(ctx, current)
 		if err == nil {

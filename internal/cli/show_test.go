@@ -240,6 +240,19 @@ func TestStateSaysWhoDecidedWhat(t *testing.T) {
 			newRequest(votes("ana", "Approved", "ana", "Denied"), func(r *v1alpha1.ApprovalRequest) { r.Status.Phase = v1alpha1.PhaseDenied }),
 			"cranes-0123-1 is Denied by ana: the same action is refused until 2031-02-03T05:05:06Z",
 		},
+		"not sent": {
+			newRequest(votes("ana", "Approved"), func(r *v1alpha1.ApprovalRequest) {
+				r.Status.Phase = v1alpha1.PhaseFailed
+				r.Status.Execution = &v1alpha1.Execution{Outcome: v1alpha1.OutcomeNotSent, Message: "the tool changed\x1b[2K (tier)"}
+			}),
+			`cranes-0123-1 is Failed: the approval by ana was used, and the call was not sent: the tool changed\u001b[2K (tier)`,
+		},
+		"not sent, and nobody says why": {
+			newRequest(votes("ana", "Approved"), func(r *v1alpha1.ApprovalRequest) {
+				r.Status.Phase, r.Status.Execution = v1alpha1.PhaseFailed, &v1alpha1.Execution{Outcome: v1alpha1.OutcomeNotSent}
+			}),
+			"cranes-0123-1 is Failed: the approval by ana was used, and the call was not sent",
+		},
 		"settled": {
 			newRequest(votes("ana", "Approved"), func(r *v1alpha1.ApprovalRequest) {
 				r.Status.Phase = v1alpha1.PhaseFailed

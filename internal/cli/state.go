@@ -105,6 +105,13 @@ func state(r *v1alpha1.ApprovalRequest) string {
 	case v1alpha1.PhaseSucceeded:
 		return fmt.Sprintf("%s is Succeeded: %s, and the call took effect%s", r.Name, used, settledBy(r))
 	case v1alpha1.PhaseFailed:
+		if e := r.Status.Execution; e != nil && e.Outcome == v1alpha1.OutcomeNotSent {
+			why := ""
+			if e.Message != "" {
+				why = ": " + glyph.Plain(e.Message)
+			}
+			return fmt.Sprintf("%s is Failed: %s, and the call was not sent%s", r.Name, used, why)
+		}
 		return fmt.Sprintf("%s is Failed: %s, and the call did not take effect or the tool reported an error%s", r.Name, used, settledBy(r))
 	case v1alpha1.PhaseAmbiguous:
 		return fmt.Sprintf("%s is Ambiguous: %s, and nobody knows whether the call took effect; settle it with kubectl tidewaiter resolve", r.Name, used)
