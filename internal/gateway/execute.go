@@ -14,12 +14,14 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
@@ -32,6 +34,8 @@ const (
 	outcomePatience = 10 * time.Minute
 	// outcomeRetry is the time between two such tries.
 	outcomeRetry = time.Second
+	// maxCause is what a request can hold of why nothing was sent.
+	maxCause = 512
 )
 
 // execution is a call with effects that leaves.
@@ -41,6 +45,8 @@ type execution struct {
 	sentAt  time.Time
 	// overtakenBy says why the call did not leave after all.
 	overtakenBy string
+	// cause says in words why nothing was sent, for people.
+	cause string
 	// mayStand tells that nobody knows whether the claim stands.
 	mayStand bool
 	result   *approval.Result // nil until the outcome is known
@@ -52,13 +58,13 @@ type execution struct {
 func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 	e := &execution{gated: g, claimed: claimed, sentAt: g.Clock.Now()}
 	if _, err := g.Receipts.Append(e.receipt(receipt.KindDecision), receipt.Sync); err != nil {
-		e.settle(v1alpha1.OutcomeNotSent, nil)
+		e.unsent(unrecorded)
 		e.end(func() { g.refuseUnrecorded(g.judged) })
 		return
 	}
 	if n := cmp.Or(e.moved(), e.overtaken()); n != nil {
 		e.overtakenBy = n.code
-		e.settle(v1alpha1.OutcomeNotSent, nil)
+		e.unsent(n.text)
 		e.end(func() { e.reply.notice(e.about(*n)) })
 		return
 	}
@@ -73,8 +79,9 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 	case sent:
 		e.unclear("the call was sent and nothing tells whether it took effect.")
 	default:
-		e.settle(v1alpha1.OutcomeNotSent, nil)
-		e.end(func() { e.reply.refuse(upstreamRefusal(err)) })
+		refusal := upstreamRefusal(err)
+		e.unsent(strings.TrimPrefix(refusal.Message, speaker))
+		e.end(func() { e.reply.refuse(refusal) })
 	}
 }
 
@@ -84,7 +91,7 @@ func (e *execution) overtaken() *notice {
 	now, ok := e.judge()
 	switch {
 	case e.clientGone():
-		return &notice{code: "ClientGone", text: "the client has gone; nothing was executed."}
+		return &notice{code: "ClientGone", text: "the client has gone. Nothing was executed."}
 	case !ok:
 		return serverGone()
 	case now.decision.Effect == policy.Deny:
@@ -93,7 +100,7 @@ func (e *execution) overtaken() *notice {
 		return &n
 	case e.changed(now):
 		return &notice{code: "PolicyChanged", retryAfter: 5, rule: now.decision.GatedBy,
-			text: "the policy, the tool or its server changed just before the call was to leave" + by(now.decision) + ". Nothing was executed. Send the call again; it is judged anew."}
+			text: e.whatChanged(now) + " changed just before the call was to leave" + by(now.decision) + ". Nothing was executed. Send the call again; it is judged anew."}
 	case e.observed():
 		return nil
 	case e.claimed != nil && !e.Clock.Now().Before(e.claimed.ExpiresAt()):
@@ -113,6 +120,9 @@ func (e *execution) changed(now judged) bool {
 	if now.observed() {
 		return false
 	}
+	if e.retold(now) {
+		return true
+	}
 	want, err := e.describe(now, now.snap.Definitions[e.message.Call.Name])
 	if err != nil || !approval.Same(want, e.want) {
 		return true
@@ -121,6 +131,25 @@ func (e *execution) changed(now judged) bool {
 		return false
 	}
 	return e.claimed == nil || approval.Stricter(want, e.claimed.Spec)
+}
+
+// retold tells whether the manager says something new of the tool, and not what the call was judged for: then the
+// gateway's own listing is the older one.
+func (e *execution) retold(now judged) bool {
+	said := now.decision.Tool.Digest
+	return !e.observed() && said != e.decision.Tool.Digest && said != e.want.ToolDigest
+}
+
+// whatChanged names what is not what it was when the call was judged.
+func (e *execution) whatChanged(now judged) string {
+	switch {
+	case now.snap.EndpointDigest != e.want.EndpointDigest || serverRef(now.snap) != e.want.ServerRef:
+		return "the server"
+	case !e.observed() && toolDigest(now.snap, now.decision) != e.want.ToolDigest || e.retold(now):
+		return "the tool"
+	default:
+		return "the policy"
+	}
 }
 
 // unclear answers for a call whose fate nobody knows.
@@ -259,12 +288,20 @@ func (e *execution) answerWhole(resp *http.Response, body []byte) {
 	e.reply.refuse(badAnswer("is HTTP " + strconv.Itoa(resp.StatusCode)))
 }
 
+// unsent settles a call of which nothing has left. What the agent is told says why, and then what it can do; people need
+// the first alone.
+func (e *execution) unsent(told string) {
+	why, _, _ := strings.Cut(told, noneNow)
+	e.cause = glyph.Clip(strings.TrimSuffix(why, "."), maxCause)
+	e.settle(v1alpha1.OutcomeNotSent, nil)
+}
+
 // settle notes the outcome; the first one holds.
 func (e *execution) settle(outcome v1alpha1.ExecutionOutcome, answer []byte) {
 	if e.result != nil {
 		return
 	}
-	e.result = &approval.Result{Outcome: outcome, At: e.Clock.Now()}
+	e.result = &approval.Result{Outcome: outcome, Message: e.cause, At: e.Clock.Now()}
 	if answer != nil {
 		sum := sha256.Sum256(answer)
 		e.result.Digest = "sha256:" + hex.EncodeToString(sum[:])

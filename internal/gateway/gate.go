@@ -4,9 +4,9 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -289,9 +289,7 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 		return g.askAnew(request, v1alpha1.CancelVotesVoid)
 	}
 	if g.Receipts.Executed(string(request.UID)) {
-		g.refuse(g.judged, request, notice{code: "ApprovalUsed",
-			text: "this approval was already used for a call. Nothing was executed now; tell the people who run this server."})
-		return true
+		return g.usedBefore(request)
 	}
 	switch same, err := g.recheck(request, askAgain); {
 	case g.clientGone():
@@ -329,21 +327,49 @@ func (g *gated) askAnew(request *v1alpha1.ApprovalRequest, reason v1alpha1.Cance
 // was sent on it.
 func (g *gated) giveBack(claimed *v1alpha1.ApprovalRequest, err error) {
 	now := g.Clock.Now()
-	e := &execution{gated: g, claimed: claimed, sentAt: now, mayStand: true, result: &approval.Result{Outcome: v1alpha1.OutcomeNotSent, At: now}}
+	e := &execution{gated: g, claimed: claimed, sentAt: now, mayStand: true, result: &approval.Result{
+		Outcome: v1alpha1.OutcomeNotSent, Message: "the Kubernetes API did not say whether it took the gateway's claim", At: now}}
 	e.end(func() { g.refuseAPI(err) })
 }
 
-// reread looks at a request live, so that the next turn knows better than the snapshot.
-func (g *gated) reread(request *v1alpha1.ApprovalRequest) (done bool) {
-	ctx, cancel := context.WithTimeout(g.request.Context(), apiTimeout)
-	defer cancel()
-	current, err := g.Approvals.Get(ctx, client.ObjectKeyFromObject(request))
-	if err != nil || current.UID != request.UID {
-		g.refuseAPI(cmp.Or(err, approval.ErrGone))
+// usedBefore answers for an approval that stands in the receipts as used. Mostly an identical call used it a moment ago,
+// and the request tells how that ended. One that is Approved all the same was set back, and stays refused.
+func (g *gated) usedBefore(request *v1alpha1.ApprovalRequest) (done bool) {
+	current, err := g.live(request)
+	switch {
+	case err != nil:
+		g.refuseAPI(err)
+		return true
+	case current.CurrentPhase() == v1alpha1.PhaseApproved:
+		g.refuse(g.judged, current, notice{code: "ApprovalUsed", text: fmt.Sprintf(
+			"the approval %s was used for a call before, as the receipts of this gateway say, yet the Kubernetes API holds it for unused: it may have been set back to an older state. "+
+				"How that call ended is not known here. Nothing was executed now. Do not send the call again; tell the people who run this server.", current.Name)})
 		return true
 	}
 	g.know(current)
 	return g.turn()
+}
+
+// reread looks at a request live, so that the next turn knows better than the snapshot.
+func (g *gated) reread(request *v1alpha1.ApprovalRequest) (done bool) {
+	current, err := g.live(request)
+	if err != nil {
+		g.refuseAPI(err)
+		return true
+	}
+	g.know(current)
+	return g.turn()
+}
+
+// live reads a request as the API has it now.
+func (g *gated) live(request *v1alpha1.ApprovalRequest) (*v1alpha1.ApprovalRequest, error) {
+	ctx, cancel := context.WithTimeout(g.request.Context(), apiTimeout)
+	defer cancel()
+	current, err := g.Approvals.Get(ctx, client.ObjectKeyFromObject(request))
+	if err == nil && current.UID != request.UID {
+		err = approval.ErrGone
+	}
+	return current, err
 }
 
 // runUnattended lets a call run on the strength of a promotion. An open request of the same action is withdrawn, so

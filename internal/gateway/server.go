@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +55,7 @@ type Server struct {
 	inputs      *snapshot.Inputs
 	definitions map[string]tool.Descriptor
 	changed     chan struct{} // closed when the snapshot changes
-	listedAt    time.Time     // when the tools were last asked for, with or without success
+	listedAt    time.Time     // when the tools were last asked for, with or without success; zero since the manager knows better
 	openings    []*opening    // requests that the snapshot may not show yet
 
 	listing singleflight.Group // one asks for the tools, whoever waits for them
@@ -91,8 +92,16 @@ func (s *Server) Changed() <-chan struct{} {
 func (s *Server) Update(in *snapshot.Inputs) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.inputs != nil && in != nil && !sameDefinitions(s.inputs.Server.Status.Tools, in.Server.Status.Tools) {
+		s.listedAt = time.Time{} // what the gateway itself was told is older than what the manager was
+	}
 	s.inputs = in
 	return s.rebuild()
+}
+
+// sameDefinitions tells whether two listings of the manager say the same of all tools.
+func sameDefinitions(a, b []v1alpha1.ToolStatus) bool {
+	return slices.EqualFunc(a, b, func(a, b v1alpha1.ToolStatus) bool { return a.Name == b.Name && a.Digest == b.Digest })
 }
 
 // rebuild builds the snapshot from what is known; the caller holds mu. What cannot be built is taken away.
@@ -163,7 +172,8 @@ const (
 )
 
 // define returns the definition of a tool that a call will meet. It asks the server when what it said before is not
-// what was classified, at most every listEvery. The listing is shared by all calls that wait for one, and does not end
+// what was classified, at most every listEvery and whenever the manager has learned of something new: nobody is asked
+// about a definition that is gone. The listing is shared by all calls that wait for one, and does not end
 // with the call that began it.
 func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.Descriptor, error) {
 	up, snap := s.upstream.Load(), s.Snapshot()
@@ -187,7 +197,7 @@ func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.D
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, ok := s.definitions[name]
-	if !ok {
+	if !ok || s.listedAt.IsZero() { // the manager learned of something new while the server was asked: ask it again
 		return tool.Descriptor{}, errNotDefined
 	}
 	return d, nil

@@ -73,7 +73,7 @@ func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 			"the approval %s was used by an identical call, which succeeded. This call was not executed. Send it again only if it should run once more; a person is then asked anew.", request.Name)})
 	case v1alpha1.PhaseFailed:
 		g.refuse(g.judged, request, notice{code: "ApprovalUsed", text: fmt.Sprintf(
-			"the approval %s was used by an identical call, which failed. This call was not executed. Send it again to ask anew.", request.Name)})
+			"the approval %s was used by an identical call, which %s. This call was not executed. Send it again to ask anew.", request.Name, failed(request))})
 	case v1alpha1.PhaseDismissed:
 		g.refuse(g.judged, request, notice{code: "ApprovalDismissed", text: fmt.Sprintf(
 			"a person said not now%s. Nothing was executed. The call may be sent again later.", because(request.Status.Reason)), retryAfter: 600})
@@ -89,6 +89,19 @@ func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 		g.refuse(g.judged, request, notice{code: "ApprovalExpired", text: "nobody decided on this call in time. Nothing was executed. Send the call again to ask anew.", retryAfter: 5})
 	}
 	return true
+}
+
+// failed says how a call came to nothing.
+func failed(request *v1alpha1.ApprovalRequest) string {
+	e := request.Status.Execution
+	switch {
+	case e == nil || e.Outcome != v1alpha1.OutcomeNotSent:
+		return "failed"
+	case e.Message == "":
+		return "was not sent"
+	default:
+		return "was not sent: " + quoted(e.Message)
+	}
 }
 
 // replaced tells of a request that was cancelled; d is the verdict that holds now.
