@@ -17,7 +17,7 @@ CONTROLLER_GEN := cd hack/tools && go run sigs.k8s.io/controller-tools/cmd/contr
 ##@ Use
 
 .PHONY: demo
-demo: build ## Run the whole governance cycle on a local control plane, narrated. `make demo KEEP=1` leaves it running.
+demo: build ## Run the whole governance cycle on a local control plane, narrated: less than a minute when warm. `make demo KEEP=1` leaves it running.
 	@KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" CGO_ENABLED=0 go run ./hack/demo $(if $(KEEP),--keep,)
 
 .PHONY: demo-stop

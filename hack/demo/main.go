@@ -41,9 +41,9 @@ Call the gateway as the agent, for the hour that its token is good (it takes cur
   %s send_invoice '{"invoiceId":"2026-9"}'
   kubectl tidewaiter pending
 
-The team's policy, its test and the server's tools are in %s: change them, then
+The team's policy, its test, its pins and the server's tools are in %s. Change them there, then
 
-  kubectl tidewaiter lint --tools tools.json refunds.yaml && kubectl tidewaiter test .
+  kubectl tidewaiter lint --tools tools.json . && kubectl tidewaiter test .
 
 The gateway is at %s. Receipts and logs are in %s. make demo-stop ends it.`
 

@@ -180,12 +180,16 @@ func (p *player) drift(ctx context.Context) error {
 	if _, err := p.run(ctx, "approver", "", 1, check...); err != nil {
 		return err
 	}
-	p.say("  A person has read the new text, and accepts it. The pins go to Git too:")
+	p.say("  A person has read the new text, and accepts it. The pins go to Git, with tools.json as it is now:")
 	pins, err := p.run(ctx, "approver", "", 0, "tidewaiter", "pin", "billing", "--write")
 	if err != nil {
 		return err
 	}
-	if err := p.commit("pins.yaml", pins); err != nil {
+	tools, err := p.dump(ctx)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(p.commit("pins.yaml", pins), p.commit("tools.json", tools)); err != nil {
 		return err
 	}
 	if _, err := p.run(ctx, "approver", "", 0, "apply", "-f", p.file("pins.yaml")); err != nil {
@@ -195,6 +199,9 @@ func (p *player) drift(ctx context.Context) error {
 		return err
 	}
 	if _, err := p.run(ctx, "approver", "", 0, check...); err != nil {
+		return err
+	}
+	if _, err := p.run(ctx, "approver", "", 0, "tidewaiter", "lint", "--strict", "--tools", p.file("tools.json"), p.file(".")); err != nil {
 		return err
 	}
 	_, err = p.becomes(ctx, "get_invoice", invoice, "DefinitionNotAccepted", "")
