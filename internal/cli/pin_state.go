@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
 // pinState is how a definition stands to what was accepted.
@@ -69,70 +70,67 @@ func (set policySet) pinsOf(server *v1alpha1.GovernedServer) map[string]map[stri
 	return pins
 }
 
-// viewPins says how every definition of the server stands, the instructions first and tools by name.
+// viewPins says how every definition of the server stands, the instructions first and tools by name. Whether one is
+// accepted is for the policy engine to say, whatever the server's pinning does about it.
 func (set policySet) viewPins(server *v1alpha1.GovernedServer) []pinView {
+	reported := server.DeepCopy()
+	reported.Spec.Pinning = v1alpha1.PinningReport
+	drift := map[string]policy.Drift{}
+	for _, d := range set.compileAt(reported, reported.Status.EndpointDigest, policy.Facts{}).Drift() {
+		drift[d.Tool] = d
+	}
 	pins := set.pinsOf(server)
 	views := []pinView{}
-	view := func(tool, current string, accepted *string) {
-		views = append(views, judgePins(tool, current, accepted, pins[tool]))
+	view := func(tool, current string) {
+		d, drifted := drift[tool]
+		views = append(views, viewOf(pinView{Tool: tool, Current: current, State: stateAccepted}, pins[tool], d, drifted))
 		delete(pins, tool)
 	}
 	if info := server.Status.Server; info != nil && (info.InstructionsDigest != "" || info.AcceptedInstructionsDigest != "") {
-		var accepted *string
-		if info.AcceptedInstructionsDigest != "" {
-			accepted = &info.AcceptedInstructionsDigest
-		}
-		view("", info.InstructionsDigest, accepted)
-	}
-	accepted := map[string]*string{}
-	for i := range server.Status.Accepted {
-		accepted[server.Status.Accepted[i].Tool] = &server.Status.Accepted[i].Digest
+		view("", info.InstructionsDigest)
+	} else if _, pinned := pins[""]; pinned {
+		view("", "")
 	}
 	for _, t := range server.Status.Tools {
-		view(t.Name, t.Digest, accepted[t.Name])
-		delete(accepted, t.Name)
+		view(t.Name, t.Digest)
 	}
-	for tool, digest := range accepted {
-		view(tool, "", digest)
+	for _, was := range server.Status.Accepted {
+		if server.Status.Tool(was.Tool) == nil {
+			gone := pinView{Tool: was.Tool, State: stateGone, Accepted: []string{was.Digest}}
+			views = append(views, viewOf(gone, pins[was.Tool], policy.Drift{}, false))
+			delete(pins, was.Tool)
+		}
 	}
-	for tool := range pins {
-		view(tool, "", nil)
+	for tool, by := range pins {
+		views = append(views, viewOf(pinView{Tool: tool, State: stateGone}, by, policy.Drift{}, false))
 	}
 	slices.SortFunc(views, func(a, b pinView) int { return strings.Compare(a.Tool, b.Tool) })
 	return views
 }
 
-// judgePins says how one definition stands. A policy that pins it accepts the digests that it names and no other; where
-// several pin it, each has to name the digest. Without a pin it is the accepted one unless the manager remembers another.
-func judgePins(tool, current string, accepted *string, pins map[string][]string) pinView {
-	v := pinView{Tool: tool, Current: current, State: stateAccepted}
-	everyone := true
+// viewOf completes a view with the policies that pin the definition, and with what the engine says where it drifted.
+func viewOf(v pinView, pins map[string][]string, d policy.Drift, drifted bool) pinView {
+	switch {
+	case drifted && d.Accepted == "" && len(pins) == 0:
+		v.State = stateNew
+	case drifted:
+		v.State, v.Accepted = stateDrifted, []string{d.Accepted}
+	case v.State == stateGone:
+	case len(pins) > 0:
+		v.State = statePinned
+	default:
+		v.Accepted = []string{v.Current}
+	}
+	if len(pins) > 0 {
+		v.Accepted = nil
+	}
 	for name, digests := range pins {
 		v.Policies = append(v.Policies, name)
 		v.Accepted = append(v.Accepted, digests...)
-		everyone = everyone && slices.Contains(digests, current)
 	}
 	slices.Sort(v.Policies)
 	slices.Sort(v.Accepted)
 	v.Accepted = slices.Compact(v.Accepted)
-	switch {
-	case len(pins) > 0 && everyone:
-		v.State = statePinned
-	case len(pins) > 0:
-		v.State = stateDrifted
-	case accepted == nil:
-		v.Accepted = []string{current}
-	case *accepted == "":
-		v.State = stateNew
-	default:
-		v.Accepted = []string{*accepted}
-		if *accepted != current {
-			v.State = stateDrifted
-		}
-	}
-	if current == "" && tool != "" { // instructions that are no more are other instructions
-		v.State = stateGone
-	}
 	return v
 }
 
