@@ -186,10 +186,10 @@ func setConditions(server *v1alpha1.GovernedServer, f facts, standing *policy.Se
 	case !awaited:
 		set(v1alpha1.ConditionClassified, metav1.ConditionTrue, v1alpha1.ReasonClassified, "Every tool has a tier")
 	}
-	if rejected := rejectedPolicies(server, f.policies); len(rejected) > 0 {
+	if rejected := rejectedPolicies(server, f); len(rejected) > 0 {
 		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionFalse, v1alpha1.ReasonPolicyRejected, "Not usable as written: ToolPolicy "+listNames(rejected))
 	} else {
-		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "Every ToolPolicy that targets the server can be used as written")
+		set(v1alpha1.ConditionPolicyAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "Every ToolPolicy that covers the server can be used as written")
 	}
 	switch drifted := driftedNames(standing); {
 	case server.Spec.Pinning == v1alpha1.PinningOff || server.Status.LastChanged == nil:
@@ -259,12 +259,18 @@ func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string,
 	return metav1.ConditionTrue, v1alpha1.ReasonReady, "The server's tools are listed and have a tier"
 }
 
-// rejectedPolicies returns the names of the policies that target the server and are not valid, sorted.
-func rejectedPolicies(server *v1alpha1.GovernedServer, policies []*policy.Policy) []string {
+// rejectedPolicies returns the names of the policies that cover the server and are not valid, sorted; a baseline with its
+// namespace.
+func rejectedPolicies(server *v1alpha1.GovernedServer, f facts) []string {
 	var names []string
-	for _, p := range policies {
-		if p.Object().Namespace == server.Namespace && slices.Contains(p.Object().Spec.Targets, server.Name) && len(p.Problems()) > 0 {
-			names = append(names, p.Object().Name)
+	for _, p := range f.policies {
+		object := p.Object()
+		switch {
+		case len(p.Problems()) == 0 || !p.Covers(server, f.operatorNamespace):
+		case object.Spec.NamespaceSelector != nil:
+			names = append(names, object.Namespace+"/"+object.Name)
+		default:
+			names = append(names, object.Name)
 		}
 	}
 	slices.Sort(names)

@@ -14,12 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/fixture"
 )
 
 func TestWhatIsSeenOfAServerShowsInItsConditions(t *testing.T) {
@@ -258,12 +260,31 @@ func TestOverridesShowInTheEffectiveTierAlsoAfterARestart(t *testing.T) {
 
 func TestARejectedPolicyIsNamed(t *testing.T) {
 	t.Parallel()
-	broken := &v1alpha1.ToolPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "harbour", Name: "broken"}, Spec: v1alpha1.ToolPolicySpec{
-		Targets: []string{"cranes"}, Rules: []v1alpha1.Rule{{Name: "r", Tools: []string{"*"}, When: "args.", Decision: v1alpha1.EffectDeny}},
-	}}
-	got := newDock(t, interceptor.Funcs{}, cranes(), broken).see(t, listed(getBox()))
-	if s := states(got); s["PolicyAccepted"] != "False/PolicyRejected" || s["Ready"] != "False/PolicyRejected" {
-		t.Errorf("conditions are %v", s)
+	rules := []v1alpha1.Rule{{Name: "r", Tools: []string{"*"}, When: "args.", Decision: v1alpha1.EffectDeny}}
+	for name, tc := range map[string]struct {
+		namespace string
+		spec      v1alpha1.ToolPolicySpec
+		named     string // in the message; "" for a policy that does not concern the server
+	}{
+		"one of the team":              {"harbour", v1alpha1.ToolPolicySpec{Targets: []string{"cranes"}, Rules: rules}, "ToolPolicy broken"},
+		"one for another server":       {"harbour", v1alpha1.ToolPolicySpec{Targets: []string{"gates"}, Rules: rules}, ""},
+		"a baseline":                   {fixture.SystemNamespace, v1alpha1.ToolPolicySpec{NamespaceSelector: &metav1.LabelSelector{}, Rules: rules}, "ToolPolicy " + fixture.SystemNamespace + "/broken"},
+		"a baseline that is sound":     {fixture.SystemNamespace, v1alpha1.ToolPolicySpec{NamespaceSelector: &metav1.LabelSelector{}, Mode: v1alpha1.BaselineReadOnly}, ""},
+		"a baseline in no right place": {"harbour", v1alpha1.ToolPolicySpec{NamespaceSelector: &metav1.LabelSelector{}, Rules: rules}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broken := &v1alpha1.ToolPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: tc.namespace, Name: "broken"}, Spec: tc.spec}
+			got := newDock(t, interceptor.Funcs{}, cranes(), broken).see(t, listed(getBox()))
+			want := "True/Accepted"
+			if tc.named != "" {
+				want = "False/PolicyRejected"
+			}
+			message := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionPolicyAccepted).Message
+			if s := states(got); s["PolicyAccepted"] != want || !strings.HasSuffix(message, tc.named) || tc.named != "" && s["Ready"] != want {
+				t.Errorf("conditions are %v, want %s and %q: %s", s, want, tc.named, message)
+			}
+		})
 	}
 }
 
