@@ -55,6 +55,10 @@ func (s *session) baselines(ctx context.Context) ([]v1alpha1.ToolPolicy, error) 
 	if s.operatorNamespace == s.namespace {
 		return nil, nil
 	}
+	return s.readBaselines(ctx)
+}
+
+func (s *session) readBaselines(ctx context.Context) ([]v1alpha1.ToolPolicy, error) {
 	var list v1alpha1.ToolPolicyList
 	if err := s.client.List(ctx, &list, client.InNamespace(s.operatorNamespace)); err != nil {
 		return nil, fmt.Errorf("list baselines in namespace %s: %w", s.operatorNamespace, err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -163,10 +164,21 @@ func schemasOf(entries []tool.Entry) func(tool, digest string) []byte {
 }
 
 // liveTools reads the servers that the policies cover, and the definitions that are kept of their tools. Other policies
-// of these servers count too: what one of them raises, another cannot promote.
+// of these servers count too, and baselines: what one of them raises, another cannot promote.
 func (o *lintOptions) liveTools(ctx context.Context, set policySet) (*knownTools, error) {
 	known := &knownTools{set: set}
-	for _, namespace := range set.namespaces() {
+	namespaces := set.namespaces()
+	if !slices.Contains(namespaces, metav1.NamespaceAll) && !slices.Contains(namespaces, o.operatorNamespace) {
+		baselines, err := o.readBaselines(ctx)
+		if apierrors.IsForbidden(err) {
+			err = o.uncounted(refusal(err))
+		}
+		if err != nil {
+			return nil, err
+		}
+		known.set.objects = append(known.set.objects, slices.DeleteFunc(baselines, set.has)...)
+	}
+	for _, namespace := range namespaces {
 		var servers v1alpha1.GovernedServerList
 		if err := o.client.List(ctx, &servers, client.InNamespace(namespace)); err != nil {
 			return nil, fmt.Errorf("list GovernedServers: %s", refusal(err))
