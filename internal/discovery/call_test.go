@@ -83,13 +83,13 @@ func TestTheEndOfASessionTakesNoTimeOfItsOwn(t *testing.T) {
 		}
 		handler.ServeHTTP(w, r)
 	})))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	began := time.Now()
 	if _, err := Call(ctx, target, ToolCall{Tool: "count_rows", Arguments: []byte(`{}`)}); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); len(ended) != 1 || took > 4*time.Second {
+	if took := time.Since(began); len(ended) != 1 || took >= 5*time.Second {
 		t.Errorf("the session was ended %d times, and the call took %s", len(ended), took)
 	}
 }
