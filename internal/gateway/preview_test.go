@@ -305,6 +305,37 @@ func TestAnAgentThatGoesDuringThePreviewHasNobodyAsked(t *testing.T) {
 	}
 }
 
+func TestNobodyIsAskedAboutWhatIsDeniedByThen(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		during   func(*rig)
+		want     string
+		requests int
+	}{
+		"control":          {func(*rig) {}, codePending, 1},
+		"the server stops": {func(r *rig) { r.mode(v1alpha1.ModeStopped) }, "ServerStopped", 0},
+		"a rule denies it": {func(r *rig) { r.govern(previewing(true), second(rule(v1alpha1.EffectDeny, "update_*"))) }, "ToolUnknown", 0},
+		"the server is gone": {func(r *rig) {
+			if err := r.server.Update(nil); err != nil {
+				r.t.Error(err)
+			}
+		}, "ServerGone", 0},
+		"a rule asks for more": {func(r *rig) { r.govern(previewing(true), second(rule(v1alpha1.EffectRequireApproval, "update_*"))) }, codePending, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, c := newPreviewRig(t, true)
+			c.before = func(int) { tc.during(r) }
+			if got := r.post(toolCall("update_invoice", `{"n":1}`)); got.code() != tc.want {
+				t.Errorf("got %s", got.body)
+			}
+			if n := len(r.requests()); n != tc.requests {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
 func TestWhatAPersonGaveIsNotLostForOnePreviewTooMany(t *testing.T) {
 	t.Parallel()
 	r, c := newPreviewRig(t, true)
