@@ -6,6 +6,8 @@ package strictjson
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
+	"math/bits"
 	"slices"
 	"unicode/utf8"
 )
@@ -236,6 +238,10 @@ func (s *scanner) repeated(first int) failure {
 // str reads a string that starts at i and tells whether it holds escapes.
 func (s *scanner) str(i int) (end int, escaped bool, fault failure) {
 	for i++; i < len(s.data); {
+		i = plain(s.data, i)
+		if i == len(s.data) {
+			break
+		}
 		switch c := s.data[i]; {
 		case c == '"':
 			return i + 1, escaped, failure{}
@@ -248,8 +254,6 @@ func (s *scanner) str(i int) (end int, escaped bool, fault failure) {
 			i = next
 		case c < ' ':
 			return i, escaped, failure{at: i, reason: "control character in a string"}
-		case c < utf8.RuneSelf:
-			i++
 		default:
 			r, size := utf8.DecodeRune(s.data[i:])
 			if r == utf8.RuneError && size == 1 {
@@ -259,6 +263,28 @@ func (s *scanner) str(i int) (end int, escaped bool, fault failure) {
 		}
 	}
 	return i, escaped, failure{at: i, reason: "unexpected end"}
+}
+
+// plain returns the index of the first byte from i on that is none of the ordinary ones of a string: printable ASCII but
+// for the quote and the backslash. Most of a long message is ordinary, so eight bytes are looked at together.
+func plain(data []byte, i int) int {
+	const low, high = 0x0101010101010101, 0x8080808080808080
+	for ; len(data)-i >= 8; i += 8 {
+		word := binary.LittleEndian.Uint64(data[i:])
+		quote, backslash := word^(low*'"'), word^(low*'\\')
+		// The high bit of a byte is set where it is under a space, where the difference is zero, or where it was set. A
+		// borrow may set it above the first such byte too, which the count of zeros below it does not see.
+		special := ((word - low*' ') | (quote - low) | (backslash - low) | word) & high
+		if special != 0 {
+			return i + bits.TrailingZeros64(special)/8
+		}
+	}
+	for ; i < len(data); i++ {
+		if c := data[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			break
+		}
+	}
+	return i
 }
 
 func (s *scanner) escape(i int) (next int, reason string) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
@@ -281,5 +282,41 @@ func TestScanningAnOrdinaryMessageAllocatesNothing(t *testing.T) {
 	})
 	if got != 0 {
 		t.Errorf("%v allocations", got)
+	}
+}
+
+func TestEveryByteCountsWhereverItStandsInAString(t *testing.T) {
+	t.Parallel()
+	for before := range 20 {
+		for after := range 20 {
+			for c := range 256 {
+				text := strings.Repeat("~", before) + string([]byte{byte(c)}) + strings.Repeat(" ", after)
+				doc := []byte(`["` + text + `",1]`)
+				got, err := strictjson.Scan(doc)
+				if want := json.Valid(doc) && utf8.Valid(doc); (err == nil) != want {
+					t.Fatalf("%q: got %v", doc, err)
+				}
+				if fault, failed := errors.AsType[*strictjson.Error](err); failed && c < ' ' && fault.Offset != before+2 {
+					t.Fatalf("%q: the error is at %d", doc, fault.Offset)
+				}
+				if err != nil {
+					continue
+				}
+				var read []any
+				if err := json.Unmarshal(doc, &read); err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				for element := range got.Elements() {
+					if text, ok := read[n].(string); ok && element.Text() != text {
+						t.Fatalf("%q: read %q", doc, element.Text())
+					}
+					n++
+				}
+				if n != len(read) {
+					t.Fatalf("%q: %d elements", doc, n)
+				}
+			}
+		}
 	}
 }

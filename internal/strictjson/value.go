@@ -216,14 +216,23 @@ func skip(data []byte, i int) int {
 	return i
 }
 
+// skipString returns the end of a string that starts at i. A quote found once is not looked for again, so that the cost
+// stays in proportion to the length, whatever the escapes.
 func skipString(data []byte, i int) int {
-	for i++; i < len(data); i++ {
-		switch data[i] {
-		case '"':
-			return i + 1
-		case '\\':
-			i++
+	i++
+	quote := -1
+	for {
+		if quote < i {
+			next := bytes.IndexByte(data[min(i, len(data)):], '"')
+			if next < 0 {
+				return len(data)
+			}
+			quote = i + next
 		}
+		backslash := bytes.IndexByte(data[i:quote], '\\')
+		if backslash < 0 {
+			return quote + 1
+		}
+		i += backslash + 2
 	}
-	return len(data)
 }

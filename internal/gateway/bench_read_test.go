@@ -1,0 +1,134 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// poolSize is how many idle connections agents, the plain proxy and the gateway keep to a host.
+const poolSize = 64
+
+// rounds is the least number of rounds that a ratio rests on.
+const rounds = 20
+
+// way is one way from an agent to the server.
+type way struct {
+	name, url string
+	calls     []time.Duration // what each call took
+	rounds    []time.Duration // what each round took
+}
+
+// BenchmarkRead sends a call of a tool that only reads direct, through a plain reverse proxy and through the gateway, in
+// turns, so that a noisy machine disturbs all alike. The ratios of the medians are what counts. Receipts are written.
+// With TIDEWAITER_BENCH_LIMIT set, a p50 of more than so many times that of the plain proxy fails.
+func BenchmarkRead(b *testing.B) {
+	for _, size := range []int{64, 16 << 10} {
+		for _, concurrency := range []int{1, 16, 64} {
+			b.Run(fmt.Sprintf("bytes=%d/agents=%d", size, concurrency), func(b *testing.B) { benchmarkRead(b, size, concurrency) })
+		}
+	}
+}
+
+func benchmarkRead(b *testing.B, size, concurrency int) {
+	r := newRig(b)
+	r.authenticated()
+	// A server that answers before it has read the whole message makes a plain proxy lose the rest (golang/go#40747).
+	quiet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, rq *http.Request) {
+		io.Copy(io.Discard, rq.Body) //nolint:errcheck // a client that has gone is told nothing
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`) //nolint:errcheck // as above
+	}))
+	b.Cleanup(quiet.Close)
+	target, err := url.Parse(quiet.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	up := *r.server.upstream.Load()
+	up.URL = quiet.URL + "/mcp"
+	r.server.upstream.Store(&up)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target) },
+		Transport: &http.Transport{MaxIdleConnsPerHost: poolSize, DisableCompression: true},
+	})
+	b.Cleanup(proxy.Close)
+	agents := &http.Transport{MaxIdleConnsPerHost: poolSize, DisableCompression: true}
+	b.Cleanup(agents.CloseIdleConnections)
+	message := toolCall("get_invoice", fmt.Sprintf(`{"invoiceId":"%s"}`, strings.Repeat("a", size-len(`{"invoiceId":""}`))))
+	ways := []*way{{name: "direct", url: quiet.URL}, {name: "rproxy", url: proxy.URL}, {name: "gateway", url: r.front.URL}}
+	for _, way := range ways {
+		way.round(b, agents, message, concurrency)
+		way.calls, way.rounds = nil, nil // connections are made before anything is measured
+	}
+	turn := 0
+	next := func() {
+		for i := range ways {
+			ways[(i+turn)%len(ways)].round(b, agents, message, concurrency)
+		}
+		turn++
+	}
+	for b.Loop() {
+		next()
+	}
+	for turn < rounds {
+		next()
+	}
+	report(b, ways[0], ways[1], ways[2])
+}
+
+// report tells the medians of each way, and the ratios.
+func report(b *testing.B, direct, proxy, gateway *way) {
+	b.ReportMetric(0, "ns/op") // of all ways together, which says nothing
+	for _, way := range []*way{direct, proxy, gateway} {
+		b.ReportMetric(float64(quantile(way.calls, 50).Microseconds()), way.name+"-p50-µs")
+		b.ReportMetric(float64(quantile(way.calls, 99).Microseconds()), way.name+"-p99-µs")
+	}
+	ratio := float64(quantile(gateway.calls, 50)) / float64(quantile(proxy.calls, 50))
+	b.ReportMetric(ratio, "p50-vs-rproxy")
+	b.ReportMetric(float64(quantile(gateway.calls, 50))/float64(quantile(direct.calls, 50)), "p50-vs-direct")
+	b.ReportMetric(float64(quantile(proxy.rounds, 50))/float64(quantile(gateway.rounds, 50)), "throughput-vs-rproxy")
+	if limit, err := strconv.ParseFloat(os.Getenv("TIDEWAITER_BENCH_LIMIT"), 64); err == nil && ratio > limit {
+		b.Errorf("a call through the gateway takes %.2f times as long as through a plain proxy; the limit is %.2f", ratio, limit)
+	}
+}
+
+// round has every agent send some calls, one after the other.
+func (w *way) round(b *testing.B, agents http.RoundTripper, message string, concurrency int) {
+	each := max(4, 128/concurrency)
+	times := make([]time.Duration, concurrency*each)
+	var all sync.WaitGroup
+	begin := time.Now()
+	for agent := range concurrency {
+		all.Go(func() {
+			for i := range each {
+				start := time.Now()
+				if err := send(agents, w.url, message); err != nil {
+					b.Error(err)
+				}
+				times[agent*each+i] = time.Since(start)
+			}
+		})
+	}
+	all.Wait()
+	w.rounds = append(w.rounds, time.Since(begin))
+	w.calls = append(w.calls, times...)
+}
+
+// quantile returns the p-th hundredth of the times.
+func quantile(times []time.Duration, p int) time.Duration {
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[(len(sorted)-1)*p/100]
+}
