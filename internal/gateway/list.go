@@ -41,21 +41,53 @@ func (g *Gateway) listFilter(server *Server, who caller, id []byte) func([]byte)
 		case !found: // on a stream it may be the answer to a call
 			return sanitize(id)(message)
 		}
-		seen := make([]tool.Descriptor, 0, len(list.Tools))
-		byName := make(map[string]bool, len(list.Tools))
-		for _, t := range list.Tools {
-			// What is learned outlives the message, whose bytes are used again.
-			d, err := tool.Parse(bytes.Clone(t.Raw))
-			if err != nil || byName[t.Name] {
-				return withheld(id)
-			}
-			byName[t.Name] = true
-			seen = append(seen, d)
+		seen, ok := server.read(list.Tools, who.principal)
+		if !ok {
+			return withheld(id)
 		}
 		server.learn(seen, false)
 		snap := server.Snapshot()
 		return list.Rewrite(func(t wire.ListedTool) ([]wire.Note, bool) { return notes(snap, t.Name, who.principal) })
 	}
+}
+
+// read returns what a list says of tools; false for one that clients may read differently. What is as it was is not read
+// again, what nobody will see is not read at all, and what is new is copied, since it outlives the list.
+func (s *Server) read(list []wire.ListedTool, principal expr.Principal) (seen []tool.Descriptor, ok bool) {
+	snap := s.Snapshot()
+	if snap == nil {
+		return nil, true
+	}
+	seen = make([]tool.Descriptor, 0, len(list))
+	names := make(map[string]bool, len(list))
+	for _, t := range list {
+		if names[t.Name] {
+			return nil, false
+		}
+		names[t.Name] = true
+		d, found := snap.Definitions[t.Name]
+		switch {
+		case found && bytes.Equal(d.Raw, t.Raw):
+		case !found && hidden(snap, t.Name, principal):
+			continue
+		default:
+			var err error
+			if d, err = tool.Parse(bytes.Clone(t.Raw)); err != nil {
+				return nil, false
+			}
+		}
+		seen = append(seen, d)
+	}
+	return seen, true
+}
+
+// hidden tells whether a tool that nobody classified is kept from the caller.
+func hidden(snap *snapshot.Snapshot, name string, principal expr.Principal) bool {
+	if _, classified := snap.Policy.Standing(name); classified {
+		return false
+	}
+	_, loosest := snap.Policy.Range(name, principal)
+	return loosest == policy.Deny
 }
 
 // withheld stands in for a list that nobody can read beyond doubt.

@@ -127,20 +127,24 @@ func (s *Server) learn(seen []tool.Descriptor, whole bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	news := whole && len(seen) != len(s.definitions)
-	next := map[string]tool.Descriptor{}
-	if !whole {
-		maps.Copy(next, s.definitions)
-	}
+	kept := seen[:0:0]
 	for _, d := range seen {
 		old, known := s.definitions[d.Name]
-		news = news || !known || old.Digest() != d.Digest()
 		// Only what discovery knows can be called, so that a server cannot fill the memory with names.
 		if known || whole || s.lists(d.Name) {
-			next[d.Name] = d
+			kept = append(kept, d)
+			news = news || !known || old.Digest() != d.Digest()
 		}
 	}
 	if !news {
 		return
+	}
+	next := make(map[string]tool.Descriptor, len(kept))
+	if !whole {
+		maps.Copy(next, s.definitions)
+	}
+	for _, d := range kept {
+		next[d.Name] = d
 	}
 	s.definitions = next
 	if err := s.rebuild(); err != nil {

@@ -103,36 +103,43 @@ func entryName(entry strictjson.Value) (string, error) {
 // Members of _meta that start with ReservedPrefix are dropped, and a public cacheScope becomes private, since the list
 // now depends on who asks. Every other byte stays as it is.
 func (l ToolsList) Rewrite(keep func(ListedTool) (notes []Note, ok bool)) []byte {
-	entries := []byte{'['}
+	const notesOfEntry = 96 // about what the gateway says of one
+	out := make([]byte, 0, len(l.message)+notesOfEntry*len(l.Tools))
+	at := 0
+	for key, value := range l.result.Members() {
+		isTools, isMeta := key.Is("tools"), key.Is("_meta") && hasReserved(value)
+		if !isTools && !isMeta && !key.Is("cacheScope") {
+			continue
+		}
+		out = append(out, l.message[at:value.Start()]...)
+		at = value.End()
+		switch {
+		case isTools:
+			out = l.appendKept(out, keep)
+		case isMeta:
+			out = appendMeta(out, value, nil)
+		default:
+			out = append(out, `"private"`...)
+		}
+	}
+	return append(out, l.message[at:]...)
+}
+
+// appendKept appends the array of the entries that keep says to keep.
+func (l ToolsList) appendKept(dst []byte, keep func(ListedTool) (notes []Note, ok bool)) []byte {
+	dst = append(dst, '[')
+	start := len(dst)
 	for _, entry := range l.Tools {
 		notes, ok := keep(entry)
 		if !ok {
 			continue
 		}
-		if len(entries) > 1 {
-			entries = append(entries, ',')
+		if len(dst) > start {
+			dst = append(dst, ',')
 		}
-		entries = appendNoted(entries, entry.value, notes)
+		dst = appendNoted(dst, entry.value, notes)
 	}
-	entries = append(entries, ']')
-
-	var out []byte
-	at := 0
-	replace := func(old strictjson.Value, text []byte) {
-		out = append(append(out, l.message[at:old.Start()]...), text...)
-		at = old.End()
-	}
-	for key, value := range l.result.Members() {
-		switch {
-		case key.Is("tools"):
-			replace(value, entries)
-		case key.Is("_meta") && hasReserved(value):
-			replace(value, appendMeta(nil, value, nil))
-		case key.Is("cacheScope"):
-			replace(value, []byte(`"private"`))
-		}
-	}
-	return append(out, l.message[at:]...)
+	return append(dst, ']')
 }
 
 // appendNoted appends an object with notes added to its _meta.
