@@ -50,6 +50,7 @@ type fleet struct {
 	namespace string
 	key       types.NamespacedName
 	admin     client.Client
+	manager   client.Client
 	gateways  []*gateway.Server
 	// asked counts the requests to the API, but for those of watches, which last.
 	asked atomic.Int64
@@ -58,11 +59,30 @@ type fleet struct {
 // newFleet starts gateways of one server, and returns when all of them let its tool run unattended.
 func newFleet(t testing.TB, size int) *fleet {
 	t.Helper()
+	f := newServer(t)
+	f.launch(f.accounts(size))
+	f.await(policy.Allow)
+	return f
+}
+
+// newServer governs a server that has no gateway yet.
+func newServer(t testing.TB) *fleet {
+	t.Helper()
 	f := &fleet{t: t, namespace: plane.Namespace(t), admin: plane.Client(t, plane.Admin)}
 	f.key = types.NamespacedName{Namespace: f.namespace, Name: "billing"}
-	f.govern()
+	cfg, err := plane.AddServiceAccount(t.Context(), fixture.SystemNamespace, v1alpha1.ManagerServiceAccount)
+	must(t, err)
+	f.manager, err = fixture.NewClient(cfg)
+	must(t, err)
+	f.govern(f.key.Name, 1)
 	f.promote()
-	accounts := f.accounts(size)
+	return f
+}
+
+// launch starts a gateway for each account.
+func (f *fleet) launch(accounts []*rest.Config) {
+	t := f.t
+	t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	group, ctx := errgroup.WithContext(ctx)
 	t.Cleanup(func() {
@@ -76,8 +96,6 @@ func newFleet(t testing.TB, size int) *fleet {
 		f.gateways = append(f.gateways, server)
 		f.start(ctx, group, account, fmt.Sprint("gateway-", i), server)
 	}
-	f.await(policy.Allow)
-	return f
 }
 
 // start runs one gateway.
@@ -113,25 +131,27 @@ func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// govern writes the server, and as the manager what is known of it.
-func (f *fleet) govern() {
+// govern writes a server, and as the manager what is known of it: so many tools, and a clean record of the first.
+func (f *fleet) govern(name string, tools int) {
 	f.t.Helper()
-	s := fixture.GovernedServer(f.namespace, f.key.Name)
+	s := fixture.GovernedServer(f.namespace, name)
 	must(f.t, f.admin.Create(f.t.Context(), &s))
 	before := s.DeepCopy()
 	endpoint, err := tool.EndpointDigest(s.Spec.Endpoint)
 	must(f.t, err)
 	s.Status = v1alpha1.GovernedServerStatus{
 		EndpointDigest: endpoint, NamespaceLabels: map[string]string{corev1.LabelMetadataName: f.namespace},
-		Tools: []v1alpha1.ToolStatus{{Name: refund, ClassifiedTier: v1alpha1.TierReversible, Tier: v1alpha1.TierReversible,
-			Source: v1alpha1.TierSourceName, Reason: "r", Digest: fixture.Digest("a")}},
 		Records: []v1alpha1.ToolRecord{{Tool: refund, Digest: fixture.Digest("a"), EndpointDigest: endpoint, Approved: 3, Autonomy: v1alpha1.AutonomyEligible}},
 	}
-	cfg, err := plane.AddServiceAccount(f.t.Context(), fixture.SystemNamespace, v1alpha1.ManagerServiceAccount)
-	must(f.t, err)
-	manager, err := fixture.NewClient(cfg)
-	must(f.t, err)
-	must(f.t, manager.Status().Patch(f.t.Context(), &s, client.MergeFrom(before)))
+	for i := range tools {
+		t := v1alpha1.ToolStatus{Name: refund, ClassifiedTier: v1alpha1.TierReversible, Tier: v1alpha1.TierReversible,
+			Source: v1alpha1.TierSourceName, Reason: `"refund" changes what can be changed back`, Digest: fixture.Digest("a")}
+		if i > 0 {
+			t.Name = fmt.Sprintf("update_thing_%d", i)
+		}
+		s.Status.Tools = append(s.Status.Tools, t)
+	}
+	must(f.t, f.manager.Status().Patch(f.t.Context(), &s, client.MergeFrom(before)))
 }
 
 // promote lets the tool run unattended.
