@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 )
@@ -121,7 +122,7 @@ func (r *replay) take(ctx context.Context, line recorded) error {
 	r.summary.Decisions++
 	was, ok := recordedVerdict(&line.Receipt)
 	if !ok {
-		r.summary.LeftOut[was.code]++
+		r.leaveOut(was.code)
 		return nil
 	}
 	if was.effect == policy.RequireApproval && line.RequestUID != "" && r.counted(line.RequestUID) {
@@ -134,13 +135,25 @@ func (r *replay) take(ctx context.Context, line recorded) error {
 	}
 	switch {
 	case j == nil:
-		r.summary.LeftOut["ServerNotKnown"]++
+		r.leaveOut("ServerNotKnown")
 	case j.untouched:
 		r.summary.Untouched++
 	default:
 		return r.compare(j, &line, was)
 	}
 	return nil
+}
+
+// maxCodes is how many codes of what is left out are told apart; there are a few dozen.
+const maxCodes = 100
+
+// leaveOut counts a decision that is not replayed. Strangers may have written the code.
+func (r *replay) leaveOut(code string) {
+	code = glyph.Clip(code, 64)
+	if _, known := r.summary.LeftOut[code]; !known && len(r.summary.LeftOut) >= maxCodes {
+		code = "other codes"
+	}
+	r.summary.LeftOut[code]++
 }
 
 // counted tells whether a request was counted before, and remembers that it is now.

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -293,6 +295,52 @@ func TestSimulateRemembersLittle(t *testing.T) {
 }
 
 // Whatever stands in a file, each line is replayed, counted or refused; nothing panics.
+func TestSimulateIsNotStoppedByWhatStrangersWrote(t *testing.T) {
+	t.Parallel()
+	w := &world{session: &session{client: strict(t)}}
+	r := newReplay(manifests{}, nil, w, &textReport{out: &bytes.Buffer{}})
+	for _, key := range []client.ObjectKey{{Namespace: "shop", Name: "../secrets"}, {Namespace: "a/b", Name: "billing"}, {Namespace: "shop"}, {Name: "billing"}} {
+		line := decided("pay", "1", receipt.VerdictAllow, "ReadTool", "tier", func(r *receipt.Receipt) { r.Namespace, r.Server = key.Namespace, key.Name })
+		if err := r.take(t.Context(), recorded{Receipt: line}); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+	if n := r.summary.LeftOut["ServerNotKnown"]; n != 4 {
+		t.Errorf("%d of 4 servers are not known", n)
+	}
+	for i := range 3 * maxCodes {
+		line := decided("pay", "", receipt.VerdictDeny, fmt.Sprint(i, strings.Repeat("x", 1000)), "")
+		line.ToolDigest = ""
+		if err := r.take(t.Context(), recorded{Receipt: line}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for code := range r.summary.LeftOut {
+		if len(code) > 64 {
+			t.Errorf("a code of %d bytes is remembered", len(code))
+		}
+	}
+	if n := len(r.summary.LeftOut); n > maxCodes+1 || r.summary.Decisions != 4+3*maxCodes {
+		t.Errorf("%d codes are remembered of %d decisions", n, r.summary.Decisions)
+	}
+}
+
+// strict is a client that refuses names as the real one does, before it asks.
+func strict(t *testing.T) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(v1alpha1.GroupVersion.WithKind("GovernedServer"), meta.RESTScopeNamespace)
+	c, err := client.NewWithWatch(&rest.Config{Host: "http://127.0.0.1:1"}, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func FuzzReplay(f *testing.F) {
 	text, err := os.ReadFile(record(f, decided("void_invoice", "2", receipt.VerdictAllow, "RuleAllowed", "tier"), decided("refund", "3", receipt.VerdictDeny, "RuleDenied", "x", asked("u"))))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -71,7 +72,7 @@ func (w *world) server(ctx context.Context, key client.ObjectKey) (*governed, er
 // object reads a server from the files, or else from the cluster.
 func (w *world) object(ctx context.Context, key client.ObjectKey) (*v1alpha1.GovernedServer, error) {
 	var object v1alpha1.GovernedServer
-	if !w.offline {
+	if !w.offline && named(key) {
 		err := w.session.client.Get(ctx, key, &object)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("read GovernedServer %s: %w", key, err)
@@ -87,6 +88,11 @@ func (w *world) object(ctx context.Context, key client.ObjectKey) (*v1alpha1.Gov
 		return nil, nil //nolint:nilnil // as above
 	}
 	return &object, nil
+}
+
+// named tells whether a server can have this name: what others wrote into receipts is no reason to stop.
+func named(key client.ObjectKey) bool {
+	return len(validation.IsDNS1123Label(key.Namespace)) == 0 && len(validation.IsDNS1123Subdomain(key.Name)) == 0
 }
 
 // inForce reads the policies that are in force in a namespace.
