@@ -27,6 +27,8 @@ type Answer struct {
 	IsError bool
 	// Complete tells whether a result is a final one: not a task, and no request for more input.
 	Complete bool
+	// Next is what a result says that is not a final one, nil where nobody can tell.
+	Next *Next
 }
 
 // ScanAnswer reads one message of a server. It tells whether the message is a response; on an error nobody can tell
@@ -56,12 +58,24 @@ func ScanAnswer(message []byte) (answer Answer, found bool, err error) {
 			(strings.Contains(text, "unknown") || strings.Contains(text, "not found"))
 		return answer, true, nil
 	}
+	id := answer.ID
+	answer = readResult(result)
+	answer.ID = id
+	return answer, true, nil
+}
+
+// readResult reads the result of a call.
+func readResult(result strictjson.Value) Answer {
+	var answer Answer
 	isError, kind := result.Get("isError"), result.Get("resultType")
 	// Whatever is not plainly a success is none: isError may be missing or false, nothing else.
 	answer.IsError = isError.Exists() && string(isError.Raw()) != "false"
 	answer.Complete = result.Kind() == strictjson.Object && (!kind.Exists() || kind.Is("complete")) && !result.Get("task").Exists() &&
 		!resemblesMember(result, "isError", "resultType", "task")
-	return answer, true, nil
+	if !answer.Complete {
+		answer.Next = readNext(result)
+	}
+	return answer
 }
 
 // resemblesMember tells whether an object has a member that some parser takes for one of known, and that is none.

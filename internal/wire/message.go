@@ -111,6 +111,11 @@ func (m *Message) readMethod(env envelope) *Refusal {
 			return refuse(mcp.INVALID_PARAMS, problem)
 		}
 	}
+	if m.AboutTasks() {
+		if problem := checkTaskNames(m.params); problem != "" {
+			return refuse(mcp.INVALID_PARAMS, problem)
+		}
+	}
 	if m.Method != string(mcp.MethodToolsCall) {
 		return nil
 	}

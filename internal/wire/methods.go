@@ -72,7 +72,7 @@ var methods = map[string]Method{
 	string(mcp.MethodTasksGet):           {NameParam: "taskId"},
 	string(mcp.MethodTasksResult):        {NameParam: "taskId"},
 	string(mcp.MethodTasksCancel):        {NameParam: "taskId"},
-	"tasks/update":                       {NameParam: "taskId"},
+	MethodTasksUpdate:                    {NameParam: "taskId"},
 	string(mcp.MethodTasksList):          {}, // it tells what other calls do
 
 	// Requests of servers; from a client they ask for who knows what.
@@ -91,6 +91,7 @@ var methods = map[string]Method{
 	mcp.MethodNotificationPromptsListChanged:          {},
 	string(mcp.MethodNotificationElicitationComplete): {},
 	mcp.MethodNotificationTasksStatus:                 {},
+	MethodNotificationTasks:                           {},
 	mcp.MethodNotificationSubscriptionsAcknowledged:   {},
 }
 
