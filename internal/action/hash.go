@@ -34,6 +34,9 @@ type Input struct {
 	Requester string
 	// ActsFor is the user that the requester acts for, "" for none.
 	ActsFor string
+	// Continues tells that the call goes on with one before it: what only such a call has, requestState and
+	// inputResponses, does not count, so that it has the hash of the call that it goes on with.
+	Continues bool
 }
 
 // Hash identifies an action: "sha256:" and 64 hexadecimal digits over the canonical form of one JSON object of all
@@ -60,7 +63,9 @@ func Hash(in Input) (string, error) {
 		return "", err
 	}
 	doc = append(doc, `,"params":`...)
-	doc = appendFiltered(doc, params, func(key string) bool { return key != "_meta" })
+	doc = appendFiltered(doc, params, func(key string) bool {
+		return key != "_meta" && (!in.Continues || key != "requestState" && key != "inputResponses")
+	})
 	doc = append(doc, `,"meta":`...)
 	doc = appendFiltered(doc, meta, means)
 	canonical, err := strictjson.Canonical(append(doc, '}'))

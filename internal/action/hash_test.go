@@ -260,3 +260,25 @@ func BenchmarkHash(b *testing.B) {
 		})
 	}
 }
+
+func TestACallThatGoesOnHasTheHashOfTheOneBeforeIt(t *testing.T) {
+	t.Parallel()
+	first := hash(t, input(params))
+	later := strings.Replace(params, `"vendor"`, `"requestState":"s","inputResponses":{"a":1},"vendor"`, 1)
+	goesOn := func(params string) string {
+		in := input(params)
+		in.Continues = true
+		return hash(t, in)
+	}
+	if goesOn(later) != first || goesOn(params) != first {
+		t.Error("the same call, going on, is another action")
+	}
+	if hash(t, input(later)) == first {
+		t.Error("a call with a state and answers is the action without, though nothing says that it goes on")
+	}
+	for _, other := range []string{strings.Replace(later, "500", "5000", 1), strings.Replace(later, `"vendor":{"a":1}`, `"vendor":{"a":2}`, 1), strings.Replace(later, `"vendor"`, `"task":{},"vendor"`, 1)} {
+		if goesOn(other) == first {
+			t.Errorf("%s goes on with another action", other)
+		}
+	}
+}
