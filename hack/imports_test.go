@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 	"internal/action":      {"api/v1alpha1", "internal/glyph", "internal/tool", "internal/strictjson"},
 	"internal/survey":      {"api/v1alpha1", "internal/definitions", "internal/policy", "internal/tool", "internal/fixture"},
 	"internal/snapshot":    {"api/v1alpha1", "internal/policy", "internal/tool", "internal/fixture"},
+	"internal/flow":        {"internal/snapshot", "internal/wire"},
 	"internal/identity":    {"internal/fixture/login"},
 	"internal/definitions": {"api/v1alpha1", "internal/tool"},
 	"internal/discovery":   {"internal/glyph", "internal/tool", "internal/netguard"},
@@ -46,7 +47,7 @@ var allowed = map[string][]string{
 	"internal/endpoint":    {"api/v1alpha1", "internal/netguard", "internal/fixture"},
 	"internal/gateway": {
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
-		"internal/approval", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
+		"internal/approval", "internal/flow", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
 		"internal/netguard", "internal/glyph", "internal/identity", "internal/vote", "internal/expr",
 	},
 	"internal/cli":           {"api/v1alpha1", "internal/receipt", "internal/definitions", "internal/glyph", "internal/manifest", "internal/expr", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
