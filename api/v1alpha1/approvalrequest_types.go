@@ -89,6 +89,11 @@ type ApprovalRequestSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 
+	// inputResponses is Allow where a rule lets the caller answer what the server asks in the middle of the call: with
+	// what nobody sees, and this approval covers. Default: such answers are refused.
+	// +optional
+	InputResponses InputRule `json:"inputResponses,omitempty"`
+
 	// preview is what the server itself says of what the call would affect.
 	// +optional
 	Preview *Preview `json:"preview,omitempty"`

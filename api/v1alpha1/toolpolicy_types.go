@@ -224,8 +224,22 @@ const (
 	EffectDeny Effect = "Deny"
 )
 
+// InputRule says whether a caller may answer what a server asks in the middle of a call.
+//
+// +kubebuilder:validation:Enum=Allow;Deny
+type InputRule string
+
+// What is said of the answers.
+const (
+	// InputAllow passes the answers on, though no person sees them.
+	InputAllow InputRule = "Allow"
+	// InputDeny refuses them, whatever another policy says.
+	InputDeny InputRule = "Deny"
+)
+
 // Rule says what becomes of the calls that it matches.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.inputResponses) || self.decision != 'Deny'",message="a call that is denied has no inputResponses; leave the field out"
 // +kubebuilder:validation:XValidation:rule="!has(self.approvals) || self.decision == 'RequireApproval'",message="approvals goes with the decision RequireApproval"
 type Rule struct {
 	// name of the rule, unique in the policy: what verdicts, receipts and refusals call it.
@@ -268,6 +282,13 @@ type Rule struct {
 	// approvals says who has to approve, besides what the tier asks for.
 	// +optional
 	Approvals *RuleApprovals `json:"approvals,omitempty"`
+
+	// inputResponses says whether the caller may answer what the server asks in the middle of a call, Allow or Deny.
+	// Those answers reach the server and nobody who approved the call has seen them. They pass if a rule says Allow and
+	// no rule of any policy says Deny; those of a call of a Read tool that needs nobody always do. Default: nothing is
+	// said, so that they are refused unless another policy allows them.
+	// +optional
+	InputResponses InputRule `json:"inputResponses,omitempty"`
 
 	// message is told to the caller with a refusal, and to the person who is asked.
 	// +optional

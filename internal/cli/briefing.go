@@ -19,6 +19,9 @@ func (b briefing) write(p *page) {
 	p.request(r)
 	b.evidence(p)
 	p.preview(r.Spec.Preview)
+	if r.Spec.InputResponses == v1alpha1.InputAllow {
+		p.alert("Answers:", "the caller may answer what the server asks in the middle of the call; nobody sees what")
+	}
 	p.asked(r, b.now)
 	p.line("State:", "%s", state(r))
 	b.votes(p)

@@ -38,3 +38,14 @@ func TestABriefingShowsThePreview(t *testing.T) {
 		})
 	}
 }
+
+func TestABriefingSaysThatTheCallerMayAnswerTheServer(t *testing.T) {
+	t.Parallel()
+	const want = "Answers:       the caller may answer what the server asks in the middle of the call; nobody sees what\n"
+	for input, told := range map[v1alpha1.InputRule]bool{"": false, v1alpha1.InputAllow: true} {
+		b := newBriefing(func(b *briefing) { b.request.Spec.InputResponses = input })
+		if got := b.text(t); strings.Contains(got, want) != told {
+			t.Errorf("with %q:\n%s", input, got)
+		}
+	}
+}

@@ -29,6 +29,7 @@ func (c *check) rules() {
 		}
 		c.fits(expression{field + ".when", r.When, c.policy.rules[i].when.program, listed(r.Tools)}, matched)
 		c.ceiling(r, field, matched)
+		c.input(r, field, matched)
 	}
 }
 
@@ -127,6 +128,16 @@ func (c *check) ceiling(r v1alpha1.Rule, field string, matched []CheckedTool) {
 		c.warn(field+".approvals.verb", FoundNoEffect, listed(r.Tools),
 			"every tool that it matches is Irreversible and needs that verb anyway")
 	}
+}
+
+// input says where it does not matter what is said of answers in the middle of a call.
+func (c *check) input(r v1alpha1.Rule, field string, matched []CheckedTool) {
+	gated := func(t CheckedTool) bool { return t.Tier != v1alpha1.TierRead }
+	if r.InputResponses == "" || r.Decision != v1alpha1.EffectAllow || slices.ContainsFunc(matched, gated) {
+		return
+	}
+	c.warn(field+".inputResponses", FoundNoEffect, listed(r.Tools),
+		"every tool that it matches is Read and runs at once, and the answers of such calls always pass")
 }
 
 // subjects looks for those that nobody can be.

@@ -146,6 +146,9 @@ func TestEntriesThatNeedTheToolsAreCheckedAgainstThem(t *testing.T) {
 	rules := func(r v1alpha1.Rule) v1alpha1.ToolPolicySpec {
 		return v1alpha1.ToolPolicySpec{Rules: []v1alpha1.Rule{r}}
 	}
+	answered := func(decision v1alpha1.Effect) func(*v1alpha1.Rule) {
+		return func(r *v1alpha1.Rule) { r.Decision, r.InputResponses = decision, v1alpha1.InputAllow }
+	}
 	for name, tc := range map[string]struct {
 		spec v1alpha1.ToolPolicySpec
 		want []string
@@ -155,6 +158,9 @@ func TestEntriesThatNeedTheToolsAreCheckedAgainstThem(t *testing.T) {
 		"an Allow where all are Irreversible":        {rules(aRule("r", allow, "tr*")), []string{"spec.rules[0].decision Irreversible Warning"}},
 		"an Allow where one is not":                  {rules(aRule("r", allow, "*")), nil},
 		"a verb that the tier asks for":              {rules(aRule("r", func(r *v1alpha1.Rule) { r.Approvals = &v1alpha1.RuleApprovals{Verb: "approve-irreversible"} }, "transfer")), []string{"spec.rules[0].approvals.verb NoEffect Warning"}},
+		"answers of tools that only read":            {rules(aRule("r", answered(v1alpha1.EffectAllow), "get_*")), []string{"spec.rules[0].inputResponses NoEffect Warning"}},
+		"answers of tools that are gated":            {rules(aRule("r", answered(v1alpha1.EffectRequireApproval), "get_*")), nil},
+		"answers of all tools":                       {rules(aRule("r", answered(v1alpha1.EffectAllow), "*")), nil},
 		"a verb beside that of the tier":             {rules(aRule("r", func(r *v1alpha1.Rule) { r.Approvals = &v1alpha1.RuleApprovals{Verb: "approve-irreversible"} }, "refund")), nil},
 		"a pin of the current definition":            {pins("refund", "b"), nil},
 		"a pin of another one":                       {pins("refund", "a"), []string{"spec.pins[0] DigestDiffers Warning"}},

@@ -113,6 +113,8 @@ type Decision struct {
 	// Message is what the rule that decided has to say to the caller and to the person who is asked, Controls are its.
 	Message  string
 	Controls []string
+	// Input: the caller may answer what the server asks in the middle of the call, which nobody who approves it sees.
+	Input bool
 	// Uncertain names the rule or entry that could not be evaluated and took part in the verdict, and why; "" for none.
 	Uncertain string
 	// Observed is the verdict that the call would have had; set where the mode Observe let it pass.

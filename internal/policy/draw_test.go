@@ -86,6 +86,9 @@ func drawGlobs(t *rapid.T) []string {
 func drawRule(t *rapid.T, name string, conditions []string) v1alpha1.Rule {
 	r := v1alpha1.Rule{Name: name, Tools: drawGlobs(t), When: pick(t, "when", conditions...), Message: "says " + name,
 		Decision: pick(t, "decision", v1alpha1.EffectAllow, v1alpha1.EffectAllow, v1alpha1.EffectRequireApproval, v1alpha1.EffectRequireApproval, v1alpha1.EffectDeny, "Odd")}
+	if r.Decision != v1alpha1.EffectDeny {
+		r.InputResponses = pick(t, "input", "", "", v1alpha1.InputAllow, v1alpha1.InputAllow, v1alpha1.InputDeny, "Odd")
+	}
 	for range pick(t, "subjects", 0, 0, 1, 2) {
 		r.Subjects = append(r.Subjects, drawSubject(t))
 	}

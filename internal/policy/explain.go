@@ -43,6 +43,9 @@ func (e *evaluation) sayRule(r *clause, match answer, cause error, tier v1alpha1
 		return
 	}
 	says := r.effect.String() + butFor(match, cause)
+	if r.input != "" {
+		says = fmt.Sprintf("%s; answers in the middle of the call: %s", says, r.input)
+	}
 	if bound {
 		says = fmt.Sprintf("seen as %s, as the tool would be without overrides of teams: %s", tier, says)
 	}

@@ -189,6 +189,9 @@ type hearing struct {
 	// required and verbs are what the rules that ask for approval ask for, over all worlds.
 	required int32
 	verbs    verbs
+	// input is the strictest that is said of answers in the middle of a call: Allow only where a policy says so in every
+	// world, and none says Deny in any.
+	input v1alpha1.InputRule
 	// uncertain is the first rule that could not be evaluated, and why.
 	uncertain *clause
 	cause     error
@@ -229,7 +232,7 @@ func (e *evaluation) hear(rulings []ruling, gates []*Policy) hearing {
 // listen adds the word of one policy. In another tier than the tool's, as a bound, only what is stricter than Allow
 // counts, and it takes nothing from the others.
 func (e *evaluation) listen(h *hearing, r *ruling, tier v1alpha1.Tier, bound bool) {
-	certain, best := true, Deny
+	certain, best, input := true, Deny, v1alpha1.InputAllow
 	for _, n := range r.rules {
 		match, cause := e.matches(n, tier)
 		if match == no {
@@ -242,6 +245,11 @@ func (e *evaluation) listen(h *hearing, r *ruling, tier v1alpha1.Tier, bound boo
 				h.uncertain, h.cause = n.clause, cause
 			}
 		}
+		if n.input == v1alpha1.InputDeny {
+			h.input = v1alpha1.InputDeny
+		} else if n.input == "" {
+			input = ""
+		}
 		if !bound || n.effect != Allow {
 			h.word(n.clause, certain, e.c.decision.Tier)
 		}
@@ -251,6 +259,9 @@ func (e *evaluation) listen(h *hearing, r *ruling, tier v1alpha1.Tier, bound boo
 				h.limit = min(h.limit, best)
 			} else {
 				h.silent, h.must = false, min(h.must, best)
+				if h.input == "" {
+					h.input = input
+				}
 			}
 			break
 		}

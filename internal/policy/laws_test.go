@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -107,6 +108,28 @@ func TestLawNoPolicyLoosensAWordThatIsThere(t *testing.T) {
 		}
 		more := policyOf("more", v1alpha1.ToolPolicySpec{Rules: drawRules(t, anyConditions)})
 		noLooser(t, before, decided(s, append(slices.Clone(policies), more), Facts{}).Decide(q.call()))
+	})
+}
+
+// What people who approve do not see passes only where somebody said so, and a refusal of it stays one.
+func TestLawAnswersInTheMiddleOfACallPassOnlyBySomebodysWord(t *testing.T) {
+	law(t, func(t *rapid.T) {
+		s, policies, q := drawServer(t), drawPolicies(t, anyConditions), drawQuestion(t)
+		allows := func(r v1alpha1.Rule) bool { return r.InputResponses == v1alpha1.InputAllow }
+		got := decided(s, policies, Facts{}).Decide(q.call())
+		if o := got.Observed; o != nil {
+			got = *o
+		}
+		if got.Input && !slices.ContainsFunc(policies, func(p v1alpha1.ToolPolicy) bool { return slices.ContainsFunc(p.Spec.Rules, allows) }) {
+			t.Fatal("nobody allows it")
+		}
+		refusing := drawBaseline(t, "refusing", anyConditions)
+		refusing.Spec.NamespaceSelector, refusing.Spec.Mode = &metav1.LabelSelector{}, ""
+		refusing.Spec.Rules = []v1alpha1.Rule{{Name: "no", Tools: []string{"*"}, Decision: v1alpha1.EffectRequireApproval, InputResponses: v1alpha1.InputDeny}}
+		refused := decided(s, append(slices.Clone(policies), refusing), Facts{}).Decide(q.call())
+		if o := refused.Observed; refused.Input || o != nil && o.Input {
+			t.Fatal("a baseline refuses it, and it passes")
+		}
 	})
 }
 

@@ -108,7 +108,7 @@ func (s *Server) Other(principal expr.Principal, freshness Freshness) Decision {
 // refused returns the decision as a refusal.
 func (d Decision) refused(reason Reason, by string) Decision {
 	d.Effect, d.Reason, d.GatedBy = Deny, reason, by
-	d.RequiredApprovals, d.Verbs, d.Message, d.Controls, d.Observed = 0, nil, "", nil, nil
+	d.RequiredApprovals, d.Verbs, d.Message, d.Controls, d.Observed, d.Input = 0, nil, "", nil, nil, false
 	return d
 }
 

@@ -27,10 +27,12 @@ type outcome struct {
 	effect   Effect
 	required int32
 	verbs    []string // besides the tier's, sorted
+	// input is not refused, and allowed in every world.
+	input bool
 }
 
 // word is what one policy says in one world; nil where it says nothing.
-type word *v1alpha1.Rule
+type word = *v1alpha1.Rule
 
 func (m model) holds(c condition, tier v1alpha1.Tier) (holds, known bool) {
 	if c.program == nil {
@@ -118,7 +120,7 @@ func (m model) enforced() outcome {
 			return outcome{effect: Deny}
 		}
 	}
-	total := outcome{effect: Allow}
+	total := outcome{effect: Allow, input: true}
 	byTier, attended := m.tierSays()
 	m.walk(m.s.policies, m.c.standing.tier, nil, func(words []word) {
 		effect := byTier
@@ -132,6 +134,7 @@ func (m model) enforced() outcome {
 				effect = RequireApproval
 			}
 		}
+		total.input = total.input && slices.ContainsFunc(words, func(w word) bool { return w.InputResponses == v1alpha1.InputAllow })
 		total.merge(effect, words)
 	})
 	// The baselines again, in each tier that the tool would have without the teams.
@@ -164,6 +167,7 @@ func (m model) walk(policies []*Policy, tier v1alpha1.Tier, words []word, visit 
 func (o *outcome) merge(effect Effect, words []word) {
 	o.effect = min(o.effect, effect)
 	for _, w := range words {
+		o.input = o.input && (w.InputResponses == "" || w.InputResponses == v1alpha1.InputAllow)
 		if effectOf(w) != RequireApproval || w.Approvals == nil {
 			continue
 		}
@@ -197,6 +201,9 @@ func TestLawTheModelAgrees(t *testing.T) {
 		want := model{s, c, q}.enforced()
 		if got.Effect != want.effect {
 			t.Fatalf("got %v by %s, want %v", got.Effect, got.GatedBy, want.effect)
+		}
+		if input := want.input && got.Effect != Deny; got.Input != input {
+			t.Fatalf("answers in the middle of the call: %t, want %t", got.Input, input)
 		}
 		if got.Effect != RequireApproval {
 			return

@@ -24,6 +24,8 @@ type clause struct {
 	verbs    [2][]string
 	message  string
 	controls []string
+	// input is what is said of answers in the middle of a call; "" for nothing.
+	input v1alpha1.InputRule
 }
 
 // condition is a compiled CEL condition. The zero value always holds.
@@ -66,6 +68,12 @@ func (p *Policy) addRule(i int, r *v1alpha1.Rule) {
 	default:
 		compiled.effect = Deny
 		p.problem(field+".decision", fmt.Sprintf("%q is no decision; it counts as Deny", r.Decision))
+	}
+	switch compiled.input = r.InputResponses; compiled.input {
+	case "", v1alpha1.InputAllow, v1alpha1.InputDeny:
+	default:
+		compiled.input = v1alpha1.InputDeny
+		p.problem(field+".inputResponses", fmt.Sprintf("%q is neither Allow nor Deny; it counts as Deny", r.InputResponses))
 	}
 	if r.Approvals != nil {
 		compiled.required, compiled.verb = r.Approvals.Required, r.Approvals.Verb

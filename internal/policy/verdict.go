@@ -76,6 +76,7 @@ func (e *evaluation) verdict(h *hearing) Decision {
 	default:
 		d = e.allow(h, by)
 	}
+	d.Input = d.Effect != Deny && h.input == v1alpha1.InputAllow
 	if h.uncertain != nil {
 		d.Uncertain = uncertain(h.uncertain.at, h.cause)
 	}

@@ -111,6 +111,10 @@ func TestValidationTakesAndRefuses(t *testing.T) {
 			}, "tools"},
 		"a policy has a bounded number of globs": {policyHead,
 			[]string{globs(64, 8), globs(2, 256)}, []string{globs(64, 9), globs(3, 256)}, "at most 512 globs"},
+		"a denied call has no answers": {policyHead,
+			[]string{inputs("{decision: Allow, inputResponses: Allow}"), inputs("{decision: RequireApproval, inputResponses: Deny}"), inputs("{decision: Deny}")},
+			[]string{inputs("{decision: Deny, inputResponses: Deny}"), inputs("{decision: Allow, inputResponses: allow}"), inputs("{decision: Allow, inputResponses: ''}")},
+			"inputResponses"},
 		"digests are digests": {policyHead,
 			[]string{autonomy("{tool: a, mode: Unattended, digest: '" + digest + "'}")},
 			[]string{
@@ -155,6 +159,11 @@ func globs(each, entries int) string {
 	}
 	entry := "{tools: [" + strings.Join(list, ", ") + "], tier: Irreversible, reason: r}"
 	return tiers(entry + strings.Repeat(", "+entry, entries-1))
+}
+
+// inputs is a rule without its name and tools.
+func inputs(rule string) string {
+	return "  targets: [a]\n  rules: [" + strings.Replace(rule, "{", "{name: r, tools: ['*'], ", 1) + "]"
 }
 
 func autonomy(entry string) string { return "  targets: [a]\n  autonomy: [" + entry + "]" }
