@@ -58,6 +58,7 @@ func serve(ctx context.Context, o options) error {
 		group.Go(func() error { return p.watcher.Run(ctx) })
 		group.Go(func() error { return p.acknowledger.Run(ctx) })
 		group.Go(func() error { return p.door.votes.Run(ctx) })
+		group.Go(func() error { return p.door.gateway.Follow(ctx) })
 		return group.Wait()
 	}
 	err = runAll(ctx, o, p.door, follow, agents, opsHandler(p.door, p.registry))

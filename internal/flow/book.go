@@ -98,7 +98,7 @@ func (b *Book[T]) end(f *Flow[T]) {
 func (b *Book[T]) Free(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.task(id); !known {
+	if _, known := b.task(id); !known && id != "" {
 		b.remember(id, nil)
 	}
 }

@@ -92,7 +92,18 @@ func (n notice) body(id []byte, stateless bool) []byte {
 	}
 	out = append(out, `"content":[{"type":"text","text":`...)
 	out = strictjson.AppendString(out, speaker+n.text)
-	out = append(out, `}],"isError":true,"_meta":{"tidewaiter.dev/decision":{"code":`...)
+	out = append(out, `}],"isError":true,"_meta":{"tidewaiter.dev/decision":`...)
+	return append(n.appendDecision(out), `}}}`...)
+}
+
+// refusal is the notice as an error of JSON-RPC, for a client that does not look for the result of a tool.
+func (n notice) refusal() *wire.Refusal {
+	return &wire.Refusal{Status: http.StatusOK, Code: codeByPolicy, Message: speaker + n.text, Data: n.appendDecision(nil)}
+}
+
+// appendDecision appends what the notice says for programs.
+func (n notice) appendDecision(out []byte) []byte {
+	out = append(out, `{"code":`...)
 	out = strictjson.AppendString(out, n.code)
 	for _, member := range []struct{ name, value string }{
 		{"tier", n.tier}, {"rule", n.rule}, {"request", n.request}, {"namespace", n.namespace}, {"expiry", n.expiry},
@@ -106,5 +117,5 @@ func (n notice) body(id []byte, stateless bool) []byte {
 		out = append(out, `,"retryAfterSeconds":`...)
 		out = strconv.AppendInt(out, int64(n.retryAfter), 10)
 	}
-	return append(out, `}}}}`...)
+	return append(out, '}')
 }

@@ -41,6 +41,8 @@ type call struct {
 	meant     meaning // the last that was worked out
 	doubted   bool    // it was said that part of the policy cannot be evaluated for the call
 	undefined bool    // the server does not say what the tool is
+	// wouldRefuse is the code by which the way that the call takes would be refused if the server did not only observe.
+	wouldRefuse string
 }
 
 // judged is a call with the verdict on it and the snapshot that gave it.
@@ -192,7 +194,7 @@ func (c *call) passRead(ctx context.Context, j judged) {
 		c.reply.refuse(upstreamRefusal(err))
 		return
 	}
-	relay{transform: sanitize(c.message.ID), id: c.message.ID}.run(c.reply.w, resp)
+	relay{transform: c.freeTasks(sanitize(c.message.ID)), id: c.message.ID}.run(c.reply.w, resp)
 }
 
 // What the API takes; a policy with a very long name, or message, must not keep people from being asked.
@@ -215,6 +217,9 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 		Requester: c.requester, Tier: d.Tier, GatedBy: d.GatedBy,
 		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, Message: glyph.Clip(words(d.Message), maxMessage), PolicyRevision: d.Revision,
 		TTLSeconds: int32(j.snap.Server.Spec.Approvals.TTL.Seconds()),
+	}
+	if d.Input {
+		spec.InputResponses = v1alpha1.InputAllow
 	}
 	spec.Preview = planned(j.snap, c.question())
 	if len(spec.ApproveVerbs) == 0 {
@@ -258,7 +263,7 @@ func (c *call) mean(of meaningOf, inputSchema []byte) (meaning, error) {
 	}
 	hash, err := action.Hash(action.Input{
 		ServerUID: of.serverUID, EndpointDigest: of.endpointDigest, Tool: c.message.Call.Name, ToolDigest: of.toolDigest,
-		Params: c.message.Params, Requester: c.requester.Username, ActsFor: c.requester.ActsFor,
+		Params: c.message.Params, Requester: c.requester.Username, ActsFor: c.requester.ActsFor, Continues: c.goesOn(),
 	})
 	if err != nil {
 		return meaning{}, fmt.Errorf("hash the action: %w", err)

@@ -6,10 +6,6 @@ package gateway
 import (
 	"bytes"
 	"cmp"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -38,25 +34,22 @@ const (
 	maxCause = 512
 )
 
-// execution is a call with effects that leaves.
+// execution is a message of a call with effects that leaves: the call itself, or a later round of it.
 type execution struct {
 	*gated
-	claimed *v1alpha1.ApprovalRequest // nil for a call without a request
-	sentAt  time.Time
+	*fate
+	// round is the call that the message goes on with, nil for one that is a call of its own.
+	round *openCall
+	// goesOn tells that the answer did not end the call.
+	goesOn bool
 	// overtakenBy says why the call did not leave after all.
 	overtakenBy string
-	// cause says in words why nothing was sent, for people.
-	cause string
-	// mayStand tells that nobody knows whether the claim stands.
-	mayStand bool
-	result   *approval.Result // nil until the outcome is known
-	stored   bool
 }
 
 // execute sends a call with effects and records what became of it: the verdict is on disk before the first byte
 // leaves, and what left is followed to its end even when the agent has gone.
 func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
-	e := &execution{gated: g, claimed: claimed, sentAt: g.Clock.Now()}
+	e := &execution{gated: g, fate: g.newFate(claimed)}
 	if _, err := g.Receipts.Append(e.receipt(receipt.KindDecision), receipt.Sync); err != nil {
 		e.unsent(unrecorded)
 		e.end(func() { g.refuseUnrecorded(g.judged) })
@@ -68,16 +61,28 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 		e.end(func() { e.reply.notice(e.about(*n)) })
 		return
 	}
-	g.Metrics.decided(g.server.Key, policy.Allow, string(g.decision.Reason))
-	ctx, cancel := g.detached(g.snap.Server.Spec.CallTimeout.Duration)
+	e.leave()
+}
+
+// newFate begins the record of what becomes of a call that is about to leave.
+func (g *gated) newFate(claimed *v1alpha1.ApprovalRequest) *fate {
+	return &fate{gateway: g.Gateway, server: g.server, claimed: claimed, sentAt: g.Clock.Now()}
+}
+
+// leave sends the message and follows it to its answer.
+func (e *execution) leave() {
+	e.Metrics.decided(e.server.Key, policy.Allow, string(e.decision.Reason))
+	ctx, cancel := e.detached(e.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
-	resp, sent, err := g.server.send(ctx, outbound{
-		request: g.request, caller: g.owner(), body: g.message.Raw, headers: mcpHeaders, endpoint: g.want.EndpointDigest, effect: true})
+	resp, sent, err := e.server.send(ctx, outbound{
+		request: e.request, caller: e.owner(), body: e.message.Raw, headers: mcpHeaders, endpoint: e.want.EndpointDigest, effect: true})
 	switch {
 	case err == nil:
 		e.relay(resp)
 	case sent:
 		e.unclear("the call was sent and nothing tells whether it took effect.")
+	case e.round != nil:
+		e.notSent(err)
 	default:
 		refusal := upstreamRefusal(err)
 		e.unsent(strings.TrimPrefix(refusal.Message, speaker))
@@ -103,7 +108,7 @@ func (e *execution) overtaken() *notice {
 			text: e.whatChanged(now) + " changed just before the call was to leave" + by(now.decision) + ". Nothing was executed. Send the call again; it is judged anew."}
 	case e.observed():
 		return nil
-	case e.claimed != nil && !e.Clock.Now().Before(e.claimed.ExpiresAt()):
+	case e.claimed != nil && e.round == nil && !e.Clock.Now().Before(e.claimed.ExpiresAt()):
 		return &notice{code: "ApprovalExpired", retryAfter: 5, text: "the approval of this call expired before it was used. Nothing was executed. Send the call again to ask anew."}
 	case e.claimed != nil:
 		return e.votesAgain()
@@ -198,11 +203,11 @@ func (e *execution) receipt(kind receipt.Kind) receipt.Receipt {
 			r.Preview = p.ResultDigest
 		}
 	}
+	if e.round != nil {
+		r.Code, r.CallID = codeRound, e.line.CallID // all rounds are one call
+	}
 	if e.overtakenBy != "" {
 		r.Code = e.overtakenBy
-	}
-	if e.result != nil {
-		r.Outcome, r.ResultDigest, r.Duration = string(e.result.Outcome), e.result.Digest, e.result.At.Sub(e.sentAt)
 	}
 	return r
 }
@@ -227,7 +232,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		e.reply.w.WriteHeader(resp.StatusCode)
 		e.reply.committed = true
 	}
-	clean := sanitize(nil) // what is withheld is followed by a word of the gateway's own
+	clean := e.server.overhear(e.owner(), sanitize(nil)) // what is withheld is followed by a word of the gateway's own
 	first, resumable := true, false
 	sink := func(event []byte) bool {
 		resumable = resumable || bytes.HasPrefix(event, []byte("id:")) || bytes.Contains(event, []byte("\nid:"))
@@ -240,13 +245,15 @@ func (e *execution) relayEvents(resp *http.Response) {
 	}
 	err := pumpEvents(resp.Body, sink, func(message []byte) []byte {
 		if answer, found, err := wire.ScanAnswer(message); err == nil && found && slices.Equal(answer.ID, e.message.ID) {
-			e.settle(outcomeOf(answer), message)
+			if !e.goesOn && !e.keep(answer) {
+				e.settle(outcomeOf(answer), message)
+			}
 			e.recordPromptly()
 		}
 		return clean(message)
 	})
 	switch {
-	case e.result != nil:
+	case e.goesOn || e.over():
 		e.record()
 	case err != nil:
 		e.unclear("the server's answer broke off, so nothing tells whether the call took effect.")
@@ -266,7 +273,10 @@ func (e *execution) relayWhole(resp *http.Response) {
 		e.unclear("the server's answer broke off or is too large, so nothing tells whether the call took effect.")
 		return
 	}
-	e.settle(outcomeOfResponse(resp, body, e.message.ID), body)
+	answer, found, err := wire.ScanAnswer(body)
+	if err != nil || !found || resp.StatusCode != http.StatusOK || !slices.Equal(answer.ID, e.message.ID) || !e.keep(answer) {
+		e.settle(outcomeOfResponse(resp, body, e.message.ID), body)
+	}
 	e.end(func() { e.answerWhole(resp, body) })
 }
 
@@ -296,25 +306,15 @@ func (e *execution) unsent(told string) {
 	e.settle(v1alpha1.OutcomeNotSent, nil)
 }
 
-// settle notes the outcome; the first one holds.
+// settle notes the outcome of the call. A server that refuses a later round has had the ones before it.
 func (e *execution) settle(outcome v1alpha1.ExecutionOutcome, answer []byte) {
-	if e.result != nil {
-		return
+	if e.round != nil {
+		if outcome == v1alpha1.OutcomeRejected {
+			outcome = v1alpha1.OutcomeUnclear
+		}
+		e.server.flows.End(e.round)
 	}
-	e.result = &approval.Result{Outcome: outcome, Message: e.cause, At: e.Clock.Now()}
-	if answer != nil {
-		sum := sha256.Sum256(answer)
-		e.result.Digest = "sha256:" + hex.EncodeToString(sum[:])
-	}
-	e.Metrics.executed(e.server.Key, outcome)
-	durability := receipt.Batched
-	if outcome == v1alpha1.OutcomeUnclear {
-		durability = receipt.Sync // the next identical call must meet it
-	}
-	// The decision is on disk already; when this line cannot be written the call shows as sent, its outcome unknown.
-	if _, err := e.Receipts.Append(e.receipt(receipt.KindOutcome), durability); err != nil {
-		e.Metrics.apiFailed(e.server.Key, "receipt")
-	}
+	e.fate.settle(e.receipt(receipt.KindOutcome), outcome, answer)
 }
 
 // recordPromptly records the outcome on the request before the agent learns it, if that is quick, and tells whether it
@@ -323,23 +323,6 @@ func (e *execution) recordPromptly() bool {
 	ctx, cancel := e.detached(promptly)
 	defer cancel()
 	return e.store(ctx)
-}
-
-// store makes one try to record the outcome and tells whether there is nothing left to do.
-func (e *execution) store(ctx context.Context) bool {
-	if e.stored || e.claimed == nil {
-		return true
-	}
-	record := e.Approvals.Finish
-	if e.mayStand {
-		record = e.Approvals.GiveBack
-	}
-	err := record(ctx, e.claimed, *e.result)
-	e.stored = err == nil || errors.Is(err, approval.ErrTaken) || errors.Is(err, approval.ErrGone)
-	if !e.stored {
-		e.Metrics.apiFailed(e.server.Key, "outcome")
-	}
-	return e.stored
 }
 
 // record records the outcome on the request, however long the API takes. If it never does, the manager calls the

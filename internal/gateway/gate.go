@@ -61,6 +61,10 @@ func (c *call) gate() {
 		} else if !ready {
 			continue
 		}
+		if g.goesOn() {
+			g.nextRound()
+			return
+		}
 		if g.observed() {
 			g.execute(nil) // and nothing else: nobody is asked, and nothing is used or cancelled
 			return
@@ -99,14 +103,17 @@ func (g *gated) prepare() (ready, done bool) {
 	if g.judged, ok = g.judge(); !ok || g.decision.Effect == policy.Deny {
 		return false, false
 	}
-	g.undefined = err != nil
+	g.undefined, g.wouldRefuse = err != nil, ""
+	if g.message.Call.Task && !runsAsTask(definition) {
+		g.wouldRefuse = codeNoTask
+	}
 	switch {
 	case g.observed():
 	case g.undefined:
 		g.refuse(g.judged, nil, undefined())
 		return false, true
-	case g.unusualFlow():
-		g.refuseFlow(g.judged)
+	case g.wouldRefuse != "":
+		g.refuse(g.judged, nil, noTask())
 		return false, true
 	}
 	switch g.want, err = g.describe(g.judged, definition); {
@@ -273,7 +280,7 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 	}
 	ctx, cancel := g.detached(2 * apiTimeout)
 	defer cancel()
-	claimed, err := g.Approvals.Claim(ctx, request, g.snap.Server.Spec.CallTimeout.Duration+rechecking(request))
+	claimed, err := g.Approvals.Claim(ctx, request, g.limit()+rechecking(request))
 	switch {
 	case err == nil:
 		g.execute(claimed)
@@ -288,9 +295,9 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 // giveBack answers for a claim of which nobody knows whether it arrived, and sees to it that it does not stand: nothing
 // was sent on it.
 func (g *gated) giveBack(claimed *v1alpha1.ApprovalRequest, err error) {
-	now := g.Clock.Now()
-	e := &execution{gated: g, claimed: claimed, sentAt: now, mayStand: true, result: &approval.Result{
-		Outcome: v1alpha1.OutcomeNotSent, Message: "the Kubernetes API did not say whether it took the gateway's claim", At: now}}
+	e := &execution{gated: g, fate: g.newFate(claimed)}
+	e.mayStand, e.result = true, &approval.Result{
+		Outcome: v1alpha1.OutcomeNotSent, Message: "the Kubernetes API did not say whether it took the gateway's claim", At: e.sentAt}
 	e.end(func() { g.refuseAPI(err) })
 }
 

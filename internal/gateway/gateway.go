@@ -153,7 +153,7 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 		writeUpstreamError(w, nil, err)
 		return
 	}
-	relay{transform: g.listFilter(server, who, nil)}.run(w, resp)
+	relay{transform: server.overhear(who.owner(), g.listFilter(server, who, nil))}.run(w, resp)
 }
 
 // untilStopping bounds what has no end of its own by the end of the gateway.

@@ -19,8 +19,8 @@ func (c *call) observation(d policy.Decision) *receipt.Observed {
 	case d.Observed.Effect == policy.Deny || reads:
 	case c.undefined:
 		would = &receipt.Observed{Verdict: receipt.VerdictDeny, Code: codeUndefined}
-	case c.unusualFlow():
-		would = &receipt.Observed{Verdict: receipt.VerdictDeny, Code: codeFlow}
+	case c.wouldRefuse != "":
+		would = &receipt.Observed{Verdict: receipt.VerdictDeny, Code: c.wouldRefuse}
 	}
 	return would
 }

@@ -44,7 +44,8 @@ func TestWhatIsObservedPassesAndIsRecorded(t *testing.T) {
 		"a read":                       {toolCall("get_invoice", `{"n":1}`), func(*rig) {}, receipt.Observed{Verdict: "Allow", Code: "ReadTool", GatedBy: "tier"}, false},
 		"a read that would be denied":  {toolCall("get_invoice", `{"n":1}`), func(r *rig) { r.govern(team(rule(v1alpha1.EffectDeny, "*"))) }, receipt.Observed{Verdict: "Deny", Code: "RuleDenied", GatedBy: "ToolPolicy/team rule deny"}, false},
 		"a tool that nobody knows":     {toolCall("no_such_tool", `{"n":1}`), func(*rig) {}, receipt.Observed{Verdict: "Deny", Code: "ToolUnknown"}, true},
-		"a task":                       {task, func(*rig) {}, receipt.Observed{Verdict: "Deny", Code: "FlowNotGoverned"}, true},
+		"a task":                       {task, func(*rig) {}, receipt.Observed{Verdict: "Deny", Code: "TaskNotSupported"}, true},
+		"a round that nobody asked":    {strings.Replace(toolCall("update_invoice", `{"n":1}`), `"arguments"`, `"requestState":"s","arguments"`, 1), func(*rig) {}, receipt.Observed{Verdict: "Deny", Code: "RoundUnknown"}, true},
 		"a tool that is not described": {toolCall("update_invoice", `{"n":1}`), func(r *rig) { r.listErr = errors.New("down") }, receipt.Observed{Verdict: "Deny", Code: "DefinitionUnavailable"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

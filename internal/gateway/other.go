@@ -39,7 +39,7 @@ func (m *other) serve(w http.ResponseWriter) {
 		m.relay(w)
 		return
 	}
-	d := snap.Policy.Other(m.principal, m.server.Freshness(m.Clock.Now(), m.MaxStaleness))
+	d := m.judge(snap)
 	if d.Effect != policy.Allow {
 		m.refuse(w, snap, d)
 		return
@@ -51,6 +51,10 @@ func (m *other) serve(w http.ResponseWriter) {
 			m.refuseUnrecorded(w)
 			return
 		}
+	}
+	if m.message.AboutTasks() {
+		m.serveTask(w, snap)
+		return
 	}
 	m.relay(w)
 }
@@ -119,6 +123,9 @@ func (m *other) relay(w http.ResponseWriter) {
 		return
 	}
 	answer := relay{id: message.ID}
+	if message.Method == string(mcp.MethodSubscriptionsListen) {
+		answer.transform = server.overhear(m.owner(), func(message []byte) []byte { return message })
+	}
 	if known, _ := wire.Lookup(message.Method); known.Governed {
 		answer.transform = m.listFilter(server, m.caller, message.ID)
 	}

@@ -5,11 +5,8 @@ package gateway
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
-
-	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
@@ -124,18 +121,6 @@ func (c *call) refuseMalformed(j judged, code string, refusal *wire.Refusal) {
 		return
 	}
 	c.reply.refuse(refusal)
-}
-
-// refuseFlow refuses a call that would not end with its answer. A client that asked for a task reads no result of a
-// call: it gets an error.
-func (c *call) refuseFlow(j judged) {
-	n := notice{code: codeFlow,
-		text: "tasks and calls in several rounds are not governed yet, so they are refused on every call but those of a Read tool that need nobody's approval. Call the tool in one round, without task, inputResponses and requestState."}
-	if !c.message.Call.Task {
-		c.refuse(j, nil, n)
-		return
-	}
-	c.refuseMalformed(j, n.code, &wire.Refusal{Status: http.StatusOK, Code: mcp.INVALID_REQUEST, Message: speaker + n.text})
 }
 
 // refuseNotReady refuses a call that there is nothing to judge by.

@@ -23,6 +23,7 @@ type reply struct {
 	token     []byte
 	events    bool // the client reads event streams
 	stateless bool // the client speaks a revision whose results have a resultType
+	task      bool // the client asked for a task: it reads no result of a tool
 	committed bool
 	gone      bool
 }
@@ -32,6 +33,7 @@ func newReply(w http.ResponseWriter, r *http.Request, m wire.Message) *reply {
 		w: w, id: m.ID, token: m.Call.ProgressToken,
 		events:    strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/event-stream"),
 		stateless: mcp.RequiresStandardHeaders(r.Header.Get(mcp.HeaderProtocolVersion)),
+		task:      m.Call.Task,
 	}
 }
 
@@ -119,6 +121,12 @@ func (p *reply) message(status int, body []byte) {
 	}
 }
 
-func (p *reply) notice(n notice) { p.message(http.StatusOK, n.body(p.id, p.stateless)) }
+func (p *reply) notice(n notice) {
+	if p.task {
+		p.refuse(n.refusal())
+		return
+	}
+	p.message(http.StatusOK, n.body(p.id, p.stateless))
+}
 
 func (p *reply) refuse(refusal *wire.Refusal) { p.message(refusal.Status, refusal.For(p.id).Body()) }

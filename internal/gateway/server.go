@@ -26,6 +26,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
+	"github.com/tidewaiter/tidewaiter/internal/flow"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
@@ -45,6 +46,7 @@ type Server struct {
 
 	view     snapshot.Store
 	sessions sessions
+	flows    flow.Book[*fate] // calls with effects that did not end with their answer
 	// Logs that the server is not reached, and that a policy was not evaluated for a call.
 	unreached, unevaluated seldom
 
@@ -57,6 +59,7 @@ type Server struct {
 	changed     chan struct{} // closed when the snapshot changes
 	listedAt    time.Time     // when the tools were last asked for, with or without success; zero since the manager knows better
 	openings    []*opening    // requests that the snapshot may not show yet
+	late        []*fate       // outcomes that were learned after the answer to their call, until they are recorded
 
 	listing singleflight.Group // one asks for the tools, whoever waits for them
 

@@ -16,7 +16,9 @@ import (
 const (
 	codePending    = "ApprovalPending"
 	codeAmbiguous  = "OutcomeUnknown"
-	codeFlow       = "FlowNotGoverned"
+	codeRound      = "NextRound"
+	codeNoTask     = "TaskNotSupported"
+	codeUnseen     = "InputNotSeen"
 	codeHeaders    = "HeaderMismatch"
 	codeUnverified = "VotesNotVerified"
 	codeUndefined  = "DefinitionUnavailable"

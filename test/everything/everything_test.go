@@ -57,7 +57,7 @@ func TestARealServerIsGoverned(t *testing.T) {
 			"a stream of progress runs when approved":             s.streamed,
 			"a denied effect does not run":                        s.denied,
 			"a read that a policy raises waits":                   s.raised,
-			"a task on a tool with effects is refused":            s.tasked,
+			"a task on a tool with effects runs once approved":    s.tasked,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -297,8 +297,9 @@ func (s *stage) raised(t *testing.T) {
 	})
 }
 
-// tasked calls a tool that the server runs as a task only, which is a flow that no decision covers yet. The inspector
-// waits for a task and makes no sense of the refusal, so the receipt is what tells of it.
+// tasked calls a tool that the server runs as a task only. The inspector waits for a task, and shows of a refusal only
+// that there is one, so the receipt is what names the request. Once that is approved the task runs, and its request is
+// settled by the result that passes.
 func (s *stage) tasked(t *testing.T) {
 	const tool, arguments = "simulate-research-query", `{"topic":"tides"}`
 	if got := s.inspect(t, s.direct, "tools/call", "--tool-name", tool, "--tool-args-json", arguments); got.fault != "" {
@@ -308,13 +309,29 @@ func (s *stage) tasked(t *testing.T) {
 		t.Errorf("the call passed: %+v", got)
 	}
 	s.passed.want(t, tool, 0)
-	eventually(t, "the refusal is on record", func() error {
+	var request string
+	eventually(t, "the request is on record", func() error {
 		for _, r := range s.decisions(t) {
-			if r.Tool == tool && r.Verdict == receipt.VerdictDeny && r.Code == "FlowNotGoverned" {
+			if r.Tool == tool && r.Verdict == receipt.VerdictRequireApproval && r.Code == "ApprovalPending" {
+				request = r.Request
 				return nil
 			}
 		}
 		return errors.New("no receipt of it")
+	})
+	s.decide(t, "approve", request)
+	eventually(t, "the approved task runs", func() error {
+		if got := s.call(t, tool, arguments); got.fault != "" {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
+	s.passed.want(t, tool, 1)
+	eventually(t, "its result settles the request", func() error {
+		if out, _ := s.kubectl(t, "", "get", "areq", request, "-o", "jsonpath={.status.phase}"); out != string(v1alpha1.PhaseSucceeded) {
+			return fmt.Errorf("phase of %s: %s", request, out)
+		}
+		return nil
 	})
 }
 

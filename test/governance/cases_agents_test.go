@@ -76,6 +76,7 @@ func ways(tool string) map[string]string {
 		"a prompt":                 strings.Replace(call(`{`+plain+`}`), "tools/call", "prompts/get", 1),
 		"a resource":               strings.Replace(call(`{"uri":"tool://`+tool+`",`+plain+`}`), "tools/call", "resources/read", 1),
 		"a task of its own":        strings.Replace(call(`{`+plain+`}`), "tools/call", "tasks/create", 1),
+		"an answer to a task":      `{"jsonrpc":"2.0","id":1,"method":"tasks/update","params":{"taskId":"t","inputResponses":{"confirm":{}},` + plain + `}}`,
 		"an answer":                `{"jsonrpc":"2.0","id":1,"result":{"method":"tools/call",` + plain + `}}`,
 	}
 }

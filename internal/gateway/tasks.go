@@ -1,0 +1,223 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/expr"
+	"github.com/tidewaiter/tidewaiter/internal/flow"
+	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// tasksExtension is how a client says that it takes a task in place of an answer, in revisions where tasks are an
+// extension.
+const tasksExtension = "io.modelcontextprotocol/tasks"
+
+// freeTasks remembers the task that the answer to a call without effects names: nobody watches over it.
+func (c *call) freeTasks(next func([]byte) []byte) func([]byte) []byte {
+	if !c.message.Call.Task && !bytes.Contains(c.message.Call.Meta, []byte(tasksExtension)) {
+		return next
+	}
+	return func(message []byte) []byte {
+		if answer, found, err := wire.ScanAnswer(message); err == nil && found && answer.Next != nil {
+			c.server.flows.Free(answer.Next.Task.ID)
+		}
+		return next(message)
+	}
+}
+
+// judge asks the policy in force about the message. What became of a call that was let through may be asked also where
+// the server may be asked for nothing but its tools.
+func (m *other) judge(snap *snapshot.Snapshot) policy.Decision {
+	d := snap.Policy.Other(m.principal, m.server.Freshness(m.Clock.Now(), m.MaxStaleness))
+	if d.Reason != policy.ReasonMethodDenied || !m.message.AboutTasks() {
+		return d
+	}
+	if f, _ := m.server.flows.Task(m.message.TaskID()); f != nil && f.Owner == m.owner() {
+		d.Effect, d.Reason = policy.Allow, policy.ReasonMethodPassed
+	}
+	return d
+}
+
+// serveTask passes a request about tasks on. A task of a call with effects is its caller's alone, and what nobody who let
+// that call through has seen does not reach it.
+func (m *other) serveTask(w http.ResponseWriter, snap *snapshot.Snapshot) {
+	f, known := m.server.flows.Task(m.message.TaskID())
+	if m.server.flows.Hides(m.message.TaskID(), m.owner()) {
+		m.refuseForeign(w, snap)
+		return
+	}
+	headers := allHeaders
+	if f != nil {
+		headers = mcpHeaders
+	}
+	if m.message.Method == wire.MethodTasksUpdate && m.message.HasInput() && (f != nil || !known) {
+		if refused := m.refuseInput(w, snap, f); refused {
+			return
+		}
+	}
+	resp, _, err := m.server.send(m.request.Context(), outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: headers})
+	if err != nil {
+		writeUpstreamError(w, m.message.ID, err)
+		return
+	}
+	relay{id: m.message.ID, transform: m.server.overhear(m.owner(), m.aboutTasks)}.run(w, resp)
+}
+
+// refuseForeign answers as a server does that does not know the task.
+func (m *other) refuseForeign(w http.ResponseWriter, snap *snapshot.Snapshot) {
+	const code = "ForeignTask"
+	r := m.receipt(snap, policy.Decision{Revision: snap.Policy.Revision})
+	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, code, "the task is one of a call of somebody else"
+	if _, err := m.Receipts.Append(r, receipt.Batched); err != nil {
+		m.refuseUnrecorded(w)
+		return
+	}
+	refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INVALID_PARAMS, Message: speaker + "no such task"}
+	if m.message.ID == nil {
+		refusal.Status = http.StatusForbidden
+	}
+	m.refuseMessage(w, m.server, code, refusal.For(m.message.ID))
+}
+
+// refuseInput refuses answers to what a task asks, unless they may pass; f is nil for a task that is not known. What may
+// pass is on disk before it does.
+func (m *other) refuseInput(w http.ResponseWriter, snap *snapshot.Snapshot, f *openCall) (refused bool) {
+	d := policy.Decision{Reason: policy.ReasonMethodPassed, Revision: snap.Policy.Revision}
+	n := &notice{code: "TaskUnknown", text: "the gateway does not know whose call this task runs, so what you answer was not passed on. A gateway that was started again, or another one, does not know. Send the call anew."}
+	observes := snap.Policy.Other(m.principal, policy.Fresh).Observed != nil
+	if f != nil {
+		d = snap.Policy.Decide(policy.Call{
+			Tool: f.Of.line.Tool, Arguments: f.Of.arguments(), Principal: m.principal, Freshness: m.server.Freshness(m.Clock.Now(), m.MaxStaleness),
+		})
+		observes = d.Observed != nil
+		n = f.Of.refusesAnswer(would(d))
+	}
+	r := m.receipt(snap, d)
+	if f != nil {
+		r = f.Of.line
+		r.Kind, r.Method, r.PolicyRevision, r.GatedBy = receipt.KindDecision, m.message.Method, d.Revision, d.GatedBy
+		if f.Of.over() {
+			r.ActionHash = "" // nothing takes off again
+		}
+	}
+	r.Verdict, r.Code, r.Reason = receipt.VerdictAllow, codeRound, "the caller answers what the task asks"
+	switch {
+	case n == nil:
+	case observes:
+		r.Observed = &receipt.Observed{Verdict: receipt.VerdictDeny, Code: n.code}
+	default:
+		r.Verdict, r.Code, r.Reason, refused = receipt.VerdictDeny, n.code, n.text, true
+	}
+	if _, err := m.Receipts.Append(r, receipt.Sync); err != nil {
+		m.refuseUnrecorded(w)
+		return true
+	}
+	if refused {
+		m.answer(w, n.code, d.GatedBy, n.text)
+	}
+	return refused
+}
+
+// arguments are those of the call, as far as they are kept.
+func (f *fate) arguments() *expr.Arguments {
+	if f.kept == nil {
+		return expr.UnknownArguments()
+	}
+	return expr.NewArguments(f.kept)
+}
+
+// refusesAnswer says why the caller may not answer what the task of the call asks, nil where it may.
+func (f *fate) refusesAnswer(d policy.Decision) *notice {
+	if f.mayAnswer(d) && (d.Effect == policy.Allow || f.claimed != nil) {
+		return nil
+	}
+	return f.unseen()
+}
+
+// aboutTasks learns what an answer about tasks says of the call that a task runs, and leaves out of a list what is other
+// callers'.
+func (m *other) aboutTasks(message []byte) []byte {
+	m.learn(message)
+	if m.message.Method != string(mcp.MethodTasksList) {
+		return sanitize(m.message.ID)(message)
+	}
+	filtered, err := wire.FilterTasks(message, func(id string) bool { return !m.server.flows.Hides(id, m.owner()) })
+	if err != nil {
+		refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: speaker + "the server's list of tasks cannot be read beyond doubt and is withheld"}
+		return refusal.For(m.message.ID).Body()
+	}
+	return filtered
+}
+
+// learn settles the outcome of a call by what the answer says of its task, and has it on record before the caller learns
+// it if that is quick.
+func (m *other) learn(message []byte) {
+	id := m.message.TaskID()
+	var f *openCall
+	ending := flow.Open
+	if m.message.Method == string(mcp.MethodTasksResult) {
+		if answer, found, err := wire.ScanAnswer(message); err == nil && found && slices.Equal(answer.ID, m.message.ID) {
+			f, ending = m.server.flows.HearResult(id, answer)
+		}
+	} else if state, of, found := wire.ScanTaskState(message); found && of != nil && slices.Equal(of, m.message.ID) && state.ID == id {
+		f, ending = m.server.flows.Hear(state, m.Clock.Now())
+	}
+	if f == nil {
+		return
+	}
+	m.server.conclude(f, ending, message)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.request.Context()), promptly)
+	defer cancel()
+	f.Of.store(ctx)
+}
+
+// overhear learns what the server tells a caller of tasks by itself, and keeps from it what is other callers'. What it
+// does not keep goes to next.
+func (s *Server) overhear(caller snapshot.Caller, next func([]byte) []byte) func([]byte) []byte {
+	return func(message []byte) []byte {
+		if !bytes.Contains(message, []byte(wire.MethodNotificationTasks)) {
+			return next(message)
+		}
+		state, id, found := wire.ScanTaskState(message)
+		switch {
+		case !found || id != nil:
+		case s.flows.Hides(state.ID, caller):
+			return nil
+		default:
+			if f, ending := s.flows.Hear(state, s.Clock.Now()); f != nil {
+				s.conclude(f, ending, message)
+			}
+		}
+		return next(message)
+	}
+}
+
+// conclude settles the outcome of a call that went on after its answer, and sees to it that it is recorded.
+func (s *Server) conclude(f *openCall, ending flow.Ending, message []byte) {
+	outcome := v1alpha1.OutcomeUnclear
+	switch ending {
+	case flow.Succeeded:
+		outcome = v1alpha1.OutcomeSucceeded
+	case flow.ToolError:
+		outcome = v1alpha1.OutcomeToolError
+	case flow.Open, flow.Unclear:
+	}
+	f.Of.settle(f.Of.line, outcome, message)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.late, f.Of) {
+		s.late = append(s.late, f.Of)
+	}
+}
