@@ -118,7 +118,7 @@ func TestARealClientAndServerFinishATask(t *testing.T) {
 	r := newRig(t)
 	r.tasking()
 	effects := r.real()
-	c := r.connected(client.WithLegacyProtocolOnly())
+	c := r.connected(client.WithProtocolVersion(mcp.ProtocolVersion20251125))
 	call := func(id int64) string {
 		t.Helper()
 		answer, err := c.GetTransport().SendRequest(t.Context(), transport.JSONRPCRequest{

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -245,11 +246,7 @@ func (e *evaluation) listen(h *hearing, r *ruling, tier v1alpha1.Tier, bound boo
 				h.uncertain, h.cause = n.clause, cause
 			}
 		}
-		if n.input == v1alpha1.InputDeny {
-			h.input = v1alpha1.InputDeny
-		} else if n.input == "" {
-			input = ""
-		}
+		input = h.answers(n.clause, input)
 		if !bound || n.effect != Allow {
 			h.word(n.clause, certain, e.c.decision.Tier)
 		}
@@ -258,10 +255,7 @@ func (e *evaluation) listen(h *hearing, r *ruling, tier v1alpha1.Tier, bound boo
 			if bound {
 				h.limit = min(h.limit, best)
 			} else {
-				h.silent, h.must = false, min(h.must, best)
-				if h.input == "" {
-					h.input = input
-				}
+				h.silent, h.must, h.input = false, min(h.must, best), cmp.Or(h.input, input)
 			}
 			break
 		}
@@ -269,6 +263,18 @@ func (e *evaluation) listen(h *hearing, r *ruling, tier v1alpha1.Tier, bound boo
 	if !bound {
 		h.loosest = max(h.loosest, best)
 	}
+}
+
+// answers adds what a rule says of answers in the middle of a call, and returns what its policy allows in every world so
+// far.
+func (h *hearing) answers(r *clause, so v1alpha1.InputRule) v1alpha1.InputRule {
+	if r.input == v1alpha1.InputDeny {
+		h.input = v1alpha1.InputDeny
+	}
+	if r.input != v1alpha1.InputAllow {
+		return ""
+	}
+	return so
 }
 
 // word adds what a rule says.
