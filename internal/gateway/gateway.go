@@ -141,6 +141,10 @@ func (g *Gateway) route(path string) *Server {
 // serveStream relays what has no message of the agent in it: a stream that the agent listens to, or the end of its
 // session. Lists of tools that pass on a stream are filtered like others.
 func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
+	if refusal := wire.CheckVersion(r.Header); refusal != nil {
+		g.refuseMessage(w, server, codeMalformed, refusal)
+		return
+	}
 	snap := server.Snapshot()
 	if snap == nil {
 		writeNotReady(w, nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 )
 
-// CheckHeaders refuses a request, of any HTTP method, whose headers two readers may take for different ones, and a
-// protocol version that is not known here. The trailer is that of the request: what it names is no header.
+// CheckHeaders refuses a request, of any HTTP method, whose headers two readers may take for different ones. The trailer
+// is that of the request: what it names is no header.
 func CheckHeaders(header, trailer http.Header) *Refusal {
 	seen := make(map[string]bool, 8)
 	for name, values := range header {
@@ -43,9 +43,13 @@ func CheckHeaders(header, trailer http.Header) *Refusal {
 			return mismatch("a header that MCP knows is sent as a trailer")
 		}
 	}
-	version := header.Get(mcp.HeaderProtocolVersion)
-	if version != "" && !slices.Contains(mcp.ValidProtocolVersions, version) {
-		return unsupportedVersion()
+	return nil
+}
+
+// CheckVersion refuses a request without a message whose protocol version is not known here. CheckHeaders comes first.
+func CheckVersion(header http.Header) *Refusal {
+	if version := header.Get(mcp.HeaderProtocolVersion); version != "" && !slices.Contains(mcp.ValidProtocolVersions, version) {
+		return unsupportedVersion(version, mcp.ValidProtocolVersions)
 	}
 	return nil
 }
@@ -72,17 +76,23 @@ func connectionTokens(header http.Header) []string {
 	return tokens
 }
 
-func unsupportedVersion() *Refusal {
+func unsupportedVersion(requested string, supported []string) *Refusal {
 	data := []byte(`{"supported":[`)
-	for i, version := range mcp.ValidProtocolVersions {
+	for i, version := range supported {
 		if i > 0 {
 			data = append(data, ',')
 		}
 		data = strictjson.AppendString(data, version)
 	}
 	refusal := refuse(mcp.UNSUPPORTED_PROTOCOL_VERSION, "the MCP-Protocol-Version is not supported")
-	refusal.Data = append(data, "]}"...)
+	refusal.Data = append(strictjson.AppendString(append(data, `],"requested":`...), requested), '}')
 	return refusal
+}
+
+// stateless are the versions in which every message names its own: the others are agreed on once, by initialize, and
+// are of no use to who gets an answer to a single message.
+func stateless() []string {
+	return slices.DeleteFunc(slices.Clone(mcp.ValidProtocolVersions), func(version string) bool { return !mcp.RequiresStandardHeaders(version) })
 }
 
 // CheckContent refuses a POST whose body could be read as anything but UTF-8 JSON.
@@ -119,9 +129,16 @@ func TooLarge() *Refusal {
 
 func mismatch(message string) *Refusal { return refuse(mcp.HEADER_MISMATCH, message) }
 
-// CheckAgreement refuses a message that its headers describe differently: Mcp-Method, Mcp-Name and
-// MCP-Protocol-Version. From revision 2026-07-28 on the first two are required as well. CheckHeaders comes first.
+// CheckAgreement refuses a message whose protocol version is not known here, or that its headers describe differently:
+// Mcp-Method, Mcp-Name and MCP-Protocol-Version. From revision 2026-07-28 on the first two are required as well.
+// CheckHeaders comes first.
 func CheckAgreement(header http.Header, m Message) *Refusal {
+	if refusal := CheckVersion(header); refusal != nil {
+		if m.params.Get("_meta").Get(mcp.MetaKeyProtocolVersion).Exists() {
+			refusal = unsupportedVersion(header.Get(mcp.HeaderProtocolVersion), stateless())
+		}
+		return refusal.For(m.ID)
+	}
 	if problem := disagreement(header, m); problem != "" {
 		return mismatch(problem).For(m.ID)
 	}

@@ -46,8 +46,6 @@ func TestHeadersThatTwoReadersMayTakeForDifferentOnesAreRefused(t *testing.T) {
 		"Mcp-Name beyond ASCII":                    {header: header("Mcp-Name", "gét"), wantCode: -32020},
 		"Mcp-Name with a tab":                      {header: header("Mcp-Name", "a\tb"), wantCode: -32020},
 		"Mcp-Name as a trailer":                    {trailer: header("Mcp-Name", "a"), wantCode: -32020},
-		"an unknown protocol version":              {header: header("Mcp-Protocol-Version", "1999-01-01"), wantCode: -32022},
-		"a protocol version with a space in it":    {header: header("Mcp-Protocol-Version", "2025-11-25, 2025-11-25"), wantCode: -32022},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,9 +67,37 @@ func checkCode(t *testing.T, refusal *wire.Refusal, want int) {
 
 func TestAnUnknownVersionIsToldWhichAreKnown(t *testing.T) {
 	t.Parallel()
-	refusal := wire.CheckHeaders(header("Mcp-Protocol-Version", "1999-01-01"), nil)
-	if refusal == nil || !strings.Contains(string(refusal.Body()), `"data":{"supported":["2026-07-28",`) {
-		t.Errorf("refusal %v", refusal)
+	const plain = `{"jsonrpc":"2.0","id":"a","method":"tools/list"}`
+	claims := `{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"1999-01-01"}}}`
+	for name, tc := range map[string]struct {
+		version, body string // no body: there is no message
+		want          string // "" for one that is known
+	}{
+		"none":                        {"", plain, ""},
+		"one that is known":           {"2025-11-25", plain, ""},
+		"one that is known, no body":  {"2025-11-25", "", ""},
+		"an unknown one":              {"1999-01-01", plain, `"id":"a","error":{"code":-32022,"message":"the MCP-Protocol-Version is not supported","data":{"supported":["2026-07-28","2025-11-25",`},
+		"an unknown one, no body":     {"1999-01-01", "", `"id":null,"error":{"code":-32022,"message":"the MCP-Protocol-Version is not supported","data":{"supported":["2026-07-28","2025-11-25",`},
+		"one of a single message":     {"1999-01-01", claims, `"id":"a","error":{"code":-32022,"message":"the MCP-Protocol-Version is not supported","data":{"supported":["2026-07-28"],"requested":"1999-01-01"}}`},
+		"one that is known, repeated": {"2025-11-25, 2025-11-25", plain, `"requested":"2025-11-25, 2025-11-25"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := header()
+			if tc.version != "" {
+				h = header("Mcp-Protocol-Version", tc.version)
+			}
+			refusal := wire.CheckVersion(h)
+			if tc.body != "" {
+				refusal = wire.CheckAgreement(h, parse(t, tc.body))
+			}
+			switch {
+			case tc.want == "" && refusal != nil:
+				t.Errorf("refused: %s", refusal.Body())
+			case tc.want != "" && (refusal == nil || refusal.Status != http.StatusBadRequest || !strings.Contains(string(refusal.Body()), tc.want)):
+				t.Errorf("got %v, want it to have %s", refusal, tc.want)
+			}
+		})
 	}
 }
 
