@@ -138,7 +138,7 @@ func readCall(params strictjson.Value) (Call, string) {
 		return Call{}, "tools/call has no params"
 	}
 	var c Call
-	var name, arguments, meta strictjson.Value
+	var name, arguments, meta, answers, state strictjson.Value
 	for key, value := range params.Members() {
 		switch {
 		case key.Is("name"):
@@ -150,9 +150,9 @@ func readCall(params strictjson.Value) (Call, string) {
 		case key.Is("task"):
 			c.Task = true
 		case key.Is("inputResponses"):
-			c.InputResponses = true
+			c.InputResponses, answers = true, value
 		case key.Is("requestState"):
-			c.RequestState = true
+			c.RequestState, state = true, value
 		}
 	}
 	c.Name = name.Text()
@@ -166,6 +166,10 @@ func readCall(params strictjson.Value) (Call, string) {
 		return Call{}, "params._meta must be an object"
 	case !isOneOf(token, strictjson.None, strictjson.Null) && !isID(token):
 		return Call{}, "params._meta.progressToken must be a string or an integer"
+	case c.InputResponses && !areAnswers(answers):
+		return Call{}, "params.inputResponses must be an object of objects"
+	case c.RequestState && state.Kind() != strictjson.String:
+		return Call{}, "params.requestState must be a string"
 	}
 	c.Arguments = arguments.Raw()
 	if meta.Kind() == strictjson.Object {
@@ -175,6 +179,19 @@ func readCall(params strictjson.Value) (Call, string) {
 		c.ProgressToken = token.Raw()
 	}
 	return c, ""
+}
+
+// areAnswers tells whether v can be the answers to what a server asked in the round before.
+func areAnswers(v strictjson.Value) bool {
+	if v.Kind() != strictjson.Object {
+		return false
+	}
+	for _, answer := range v.Members() {
+		if answer.Kind() != strictjson.Object {
+			return false
+		}
+	}
+	return true
 }
 
 func isOneOf(v strictjson.Value, kinds ...strictjson.Kind) bool {

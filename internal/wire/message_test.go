@@ -44,9 +44,9 @@ func TestParseReadsWhatAMessageAsksFor(t *testing.T) {
 				Params: []byte(`{"name":"now","arguments":null,"_meta":null}`), Call: &wire.Call{Name: "now", Arguments: []byte("null")}},
 		},
 		"tasks and further rounds": {
-			call(`{"name":"a","task":{},"inputResponses":null,"requestState":"s"}`),
+			call(`{"name":"a","task":{},"inputResponses":{"q":{}},"requestState":"s"}`),
 			wire.Message{Kind: wire.Request, ID: []byte("1"), Method: "tools/call",
-				Params: []byte(`{"name":"a","task":{},"inputResponses":null,"requestState":"s"}`),
+				Params: []byte(`{"name":"a","task":{},"inputResponses":{"q":{}},"requestState":"s"}`),
 				Call:   &wire.Call{Name: "a", Task: true, InputResponses: true, RequestState: true}},
 		},
 		"escapes in method and name are read as a server reads them": {
@@ -129,6 +129,9 @@ func TestParseRefusesWhatAServerMayReadDifferently(t *testing.T) {
 		"meta beside _meta":                      {call(`{"name":"a","meta":{}}`), params, "1"},
 		"TASK":                                   {call(`{"name":"a","TASK":{}}`), params, "1"},
 		"request_state":                          {call(`{"name":"a","request_state":"s"}`), params, "1"},
+		"inputResponses that are null":           {call(`{"name":"a","inputResponses":null}`), params, "1"},
+		"an input response that is a number":     {call(`{"name":"a","inputResponses":{"x":{},"y":12345}}`), params, "1"},
+		"a requestState that is null":            {call(`{"name":"a","requestState":null}`), params, "1"},
 		"taſk":                                   {call(`{"name":"a","taſk":{}}`), params, "1"},
 		"tasK with a Kelvin sign":                {call(`{"name":"a","tas\u212a":{}}`), params, "1"},
 		"an escaped name of a param":             {call(`{"n\u0061me":"a"}`), params, "1"},
