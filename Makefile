@@ -68,12 +68,16 @@ envtest: ## Print where etcd, kube-apiserver and kubectl are, after finding, dow
 test: ## Run all tests: about ten to fifteen minutes when warm, half an hour on a fresh machine with two cores. TIDEWAITER_CORPUS=DIR measures the classifier too.
 	@echo "test: race detector $(if $(RACE),on,left out: no C compiler was found)"
 	@[ -n "$${TIDEWAITER_CORPUS:-}" ] || echo "test: TIDEWAITER_CORPUS is not set: the classifier's figures on real tools are not measured"
-	@command -v npm >/dev/null && command -v node >/dev/null || echo "test: npm or node was not found: the test with the reference MCP server and the inspector is not run"
+	@command -v npm >/dev/null && command -v node >/dev/null || echo "test: npm or node was not found: the tests with servers and clients that are not ours are not run"
 	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test $(RACE) -shuffle=on -timeout 20m $(PACKAGES)
 
 .PHONY: test-oldest
 test-oldest: ## Run the tests on the oldest Kubernetes that is supported; needs a download of it, or KUBEBUILDER_ASSETS.
 	KUBEBUILDER_ASSETS="$$(ENVTEST_K8S_VERSION=1.32.0 hack/envtest.sh)" go test $(RACE) -shuffle=on -timeout 20m ./test/... ./controllers/...
+
+.PHONY: conformance
+conformance: ## Run the MCP conformance suite and clients that are not ours, directly and through the gateway, and print both columns. Needs npm.
+	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test $(RACE) -count=1 -v -timeout 20m -run TestTheSuiteFindsNothingWorse ./test/conformance
 
 .PHONY: bench
 bench: ## Measure classify, decide, hash, scan, a call through the gateway beside the same call direct and through a plain proxy, and revocations with 100 gateways.

@@ -1,7 +1,7 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package everything
+package conformance
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +23,9 @@ import (
 )
 
 const (
-	// oldestNode is the first major version that both programs are known to run on.
-	oldestNode = 20
+	// oldestNode is the first major version that npm and most programs are known to run on, newestNode the first that
+	// all do.
+	oldestNode, newestNode = 20, 22
 	// installTimeout bounds the download of some 200 packages.
 	installTimeout = 8 * time.Minute
 )
@@ -39,22 +41,41 @@ var unreachable = []string{
 
 var npmCode = regexp.MustCompile(`(?m)^npm (?:error|ERR!) code (\S+)`)
 
-// needPackages returns the folder of the installed programs. Where they cannot be had the test is skipped with the
-// reason; under CI=true it fails.
-func needPackages(t *testing.T) string {
+// needPackages returns the folder of the installed programs, and a node that runs all of them. Where they cannot be had
+// the test is skipped with the reason; under CI=true it fails.
+func needPackages(t *testing.T) (folder, node string) {
 	t.Helper()
 	caches, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := install(t.Context(), filepath.Join(caches, "tidewaiter", "npm"))
+	folder, err = install(t.Context(), filepath.Join(caches, "tidewaiter", "npm"))
+	if err == nil {
+		node, err = suiteNode(t.Context(), folder)
+	}
 	if errors.Is(err, errUnavailable) && os.Getenv("CI") != "true" {
 		t.Skipf("not run: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return folder
+	return folder, node
+}
+
+// suiteNode returns a node that the conformance suite runs on: the one of this machine, or one of the packages.
+func suiteNode(ctx context.Context, folder string) (string, error) {
+	here, major, err := nodeVersion(ctx)
+	if err != nil || major >= newestNode {
+		return "node", err
+	}
+	packaged, err := filepath.Glob(filepath.Join(folder, "node_modules", "node-linux-*", "bin", "node"))
+	if err != nil {
+		return "", err
+	}
+	if len(packaged) != 1 {
+		return "", fmt.Errorf("%w: node is %s, and %d or later is needed: npm has none for %s/%s", errUnavailable, here, newestNode, runtime.GOOS, runtime.GOARCH)
+	}
+	return packaged[0], nil
 }
 
 // install returns the folder in cache that holds what package-lock.json names, after filling it if it is not there.
@@ -107,16 +128,25 @@ func checkNode(ctx context.Context) error {
 			return fmt.Errorf("%w: there is no %s", errUnavailable, program)
 		}
 	}
+	version, major, err := nodeVersion(ctx)
+	if err == nil && major < oldestNode {
+		err = fmt.Errorf("%w: node is %s, and %d or later is needed", errUnavailable, version, oldestNode)
+	}
+	return err
+}
+
+// nodeVersion asks the node of this machine.
+func nodeVersion(ctx context.Context) (version string, major int, err error) {
 	out, err := exec.CommandContext(ctx, "node", "--version").Output()
 	if err != nil {
-		return fmt.Errorf("ask node for its version: %w", err)
+		return "", 0, fmt.Errorf("ask node for its version: %w", err)
 	}
-	version := strings.TrimSpace(string(out))
-	major, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	if n, err := strconv.Atoi(major); err != nil || n < oldestNode {
-		return fmt.Errorf("%w: node is %s, and %d or later is needed", errUnavailable, version, oldestNode)
+	version = strings.TrimSpace(string(out))
+	digits, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	if major, err = strconv.Atoi(digits); err != nil {
+		return "", 0, fmt.Errorf("the version of node, %q: %w", version, err)
 	}
-	return nil
+	return version, major, nil
 }
 
 // lock keeps other test runs out of the cache until it is released.

@@ -1,7 +1,7 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package everything
+package conformance
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 )
 
@@ -30,7 +29,7 @@ func (s *stage) inspect(t *testing.T, url, method string, args ...string) reply 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := command(ctx, "node", append([]string{filepath.Join(s.packages, "node_modules", ".bin", "mcp-inspector"), "--cli", url,
+	cmd := command(ctx, s.node, append([]string{s.program("mcp-inspector"), "--cli", url,
 		"--transport", "http", "--format", "json", "--quiet", "--connect-timeout", "60000", "--method", method,
 		"--header", "Authorization: Bearer " + s.token}, args...)...) // the server itself takes no notice of it
 	// It keeps a catalogue of servers in the user's home.

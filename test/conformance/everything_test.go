@@ -1,9 +1,9 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package everything tests the released programs between a server and a client that are not ours: the reference
-// server of the Model Context Protocol, which uses every part of it, and the protocol's inspector.
-package everything
+// Package conformance tests the released programs between servers and clients that are not ours: the conformance suite
+// of the Model Context Protocol, its reference server, its inspector and its TypeScript SDK.
+package conformance
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
@@ -71,20 +70,7 @@ func TestARealServerIsGoverned(t *testing.T) {
 }
 
 func (s *stage) discovered(t *testing.T) {
-	var server v1alpha1.GovernedServer
-	eventually(t, "the server is ready", func() error {
-		out, exit := s.kubectl(t, "", "get", "gsrv", "everything", "-o", "json")
-		if exit != 0 {
-			return fmt.Errorf("kubectl get: %s", out)
-		}
-		if err := json.Unmarshal([]byte(out), &server); err != nil {
-			return err
-		}
-		if !meta.IsStatusConditionTrue(server.Status.Conditions, v1alpha1.ConditionReady) {
-			return fmt.Errorf("conditions: %+v", server.Status.Conditions)
-		}
-		return nil
-	})
+	server := s.ready(t, "everything")
 	got, digests := map[string]v1alpha1.Tier{}, map[string]string{}
 	for _, tool := range server.Status.Tools {
 		got[tool.Name], digests[tool.Name] = tool.Tier, tool.Digest
