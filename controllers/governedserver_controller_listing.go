@@ -103,7 +103,7 @@ func (r *GovernedServerReconciler) target(ctx context.Context, server *v1alpha1.
 		return discovery.Target{}, nil, err
 	}
 	transport := upstream.Transport()
-	return discovery.Target{URL: upstream.URL, Headers: upstream.Headers, Transport: transport}, transport.CloseIdleConnections, nil
+	return discovery.Target{URL: upstream.URL, SSE: upstream.SSE, Headers: upstream.Headers, Transport: transport}, transport.CloseIdleConnections, nil
 }
 
 // faultOf puts an error into a reason and a stable sentence.

@@ -50,6 +50,19 @@ const (
 	OtherMethodsDeny OtherMethods = "Deny"
 )
 
+// Transport is the way in which an MCP server is spoken to over HTTP.
+//
+// +kubebuilder:validation:Enum=StreamableHTTP;SSE
+type Transport string
+
+// The transports of MCP over HTTP.
+const (
+	// TransportStreamableHTTP is that of the revisions from 2025-03-26 on.
+	TransportStreamableHTTP Transport = "StreamableHTTP"
+	// TransportSSE is HTTP+SSE, that of revision 2024-11-05.
+	TransportSSE Transport = "SSE"
+)
+
 // GovernedServerSpec says where an MCP server is and how it is governed.
 type GovernedServerSpec struct {
 	// endpoint says where the MCP server listens. Changing it ends every approval and all autonomy that was
@@ -134,7 +147,7 @@ type GatewaySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.url) || self.url.startsWith('https://')",message="tls needs a url that starts with https://"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.service) || self.service.scheme == 'https'",message="tls needs the scheme https"
 type Endpoint struct {
-	// url is the server's streamable HTTP endpoint, http or https, without user, query or fragment. It is not
+	// url is the server's MCP endpoint, http or https, without user, query or fragment. It is not
 	// dialled when it leads to a loopback, link-local, private or cluster address that the operator's and the
 	// gateway's flag --allow-address does not list.
 	// +optional
@@ -146,6 +159,13 @@ type Endpoint struct {
 	// service names a Service of the same namespace in front of the server.
 	// +optional
 	Service *ServiceEndpoint `json:"service,omitempty"`
+
+	// transport is how the server speaks MCP. StreamableHTTP, the default, is the transport of the revisions from
+	// 2025-03-26 on. SSE is the older HTTP+SSE of revision 2024-11-05, for servers that know no other: the address is
+	// that of the event stream, often /sse, and agents speak the same transport to the gateway.
+	// +optional
+	// +kubebuilder:default=StreamableHTTP
+	Transport Transport `json:"transport,omitempty"`
 
 	// headers are sent with every request to the server; the agent's own credentials never are.
 	// +optional

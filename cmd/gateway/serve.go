@@ -122,7 +122,7 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 func list(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error) {
 	transport := up.Transport()
 	defer transport.CloseIdleConnections()
-	result, err := discovery.Tools(ctx, discovery.Target{URL: up.URL, Headers: up.Headers, Transport: transport})
+	result, err := discovery.Tools(ctx, discovery.Target{URL: up.URL, SSE: up.SSE, Headers: up.Headers, Transport: transport})
 	return result.Tools, err
 }
 
@@ -130,7 +130,7 @@ func list(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error) 
 func call(ctx context.Context, up endpoint.Upstream, definition tool.Descriptor, arguments []byte) ([]byte, error) {
 	transport := up.Transport()
 	defer transport.CloseIdleConnections()
-	return discovery.Call(ctx, discovery.Target{URL: up.URL, Headers: up.Headers, Transport: transport},
+	return discovery.Call(ctx, discovery.Target{URL: up.URL, SSE: up.SSE, Headers: up.Headers, Transport: transport},
 		discovery.ToolCall{Tool: definition.Name, Arguments: arguments, InputSchema: definition.InputSchema})
 }
 

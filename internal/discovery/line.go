@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"sync"
 	"time"
@@ -22,15 +23,19 @@ var errTooLarge = errors.New("answer is too large")
 type line struct {
 	base    http.RoundTripper
 	headers http.Header
-	// perEvent bounds each event of a stream instead of whole answers, for streams that never end.
-	perEvent bool
+	// endless bounds each event of a stream instead of whole answers, for streams that never end.
+	endless bool
 	// until is when whoever opened the session waits no longer; zero for never. The client ends a session in a time of its
 	// own, which is not to come on top.
 	until time.Time
+	// origin is the scheme and host that everything has to go to on HTTP+SSE, where the server says where messages go;
+	// "" with another transport.
+	origin string
 
-	mu   sync.Mutex
-	left int64 // bytes that all answers together may still have; unused with perEvent
-	last *exchange
+	mu     sync.Mutex
+	left   int64 // bytes that all answers together may still have; unused where they are endless
+	last   *exchange
+	stream *exchange // the one that all answers of HTTP+SSE come by
 }
 
 // exchange is what went wrong with one request, nil where nothing did. A body may fail after its answer was read, so
@@ -43,6 +48,12 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 		// The polite end of a session is not worth waiting for on a server that fails.
 		return nil, fault
 	}
+	if l.origin != "" && originOf(req.URL) != l.origin {
+		foreign := &exchange{head: protocolError("the server wants its messages at another address than its own")}
+		l.begin(foreign)
+		return nil, foreign.head
+	}
+	stream := l.origin != "" && req.Method == http.MethodGet
 	ctx := req.Context()
 	if req.Method == http.MethodDelete && !l.until.IsZero() {
 		var cancel context.CancelFunc
@@ -57,8 +68,14 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	e := &exchange{head: statusError(resp.StatusCode)}
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); stream && e.head == nil && kind != "text/event-stream" {
+		e.head = protocolError("the server's answer is no event stream")
+	}
 	l.begin(e)
-	resp.Body = &boundedBody{ReadCloser: resp.Body, line: l, exchange: e, left: maxAnswer}
+	if stream {
+		l.follow(e)
+	}
+	resp.Body = &boundedBody{ReadCloser: resp.Body, line: l, exchange: e, left: maxAnswer, perEvent: stream || l.endless}
 	return resp, nil
 }
 
@@ -66,6 +83,12 @@ func (l *line) begin(e *exchange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = e
+}
+
+func (l *line) follow(stream *exchange) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stream = stream
 }
 
 // refusal returns why the last request got no answer or one that says no.
@@ -78,14 +101,18 @@ func (l *line) refusal() *Error {
 	return l.last.head
 }
 
-// fault returns what went wrong with the last request, its body included.
+// fault returns what went wrong with the last request, its body included, or with the stream that answers come by.
 func (l *line) fault() *Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.last == nil {
-		return nil
+	var fault *Error
+	if l.last != nil {
+		fault = cmp.Or(l.last.head, l.last.body)
 	}
-	return cmp.Or(l.last.head, l.last.body)
+	if l.stream != nil {
+		fault = cmp.Or(fault, l.stream.body)
+	}
+	return fault
 }
 
 func (l *line) bodyFailed(e *exchange, fault *Error) {
@@ -115,6 +142,7 @@ type boundedBody struct {
 	io.ReadCloser
 	line     *line
 	exchange *exchange
+	perEvent bool
 	left     int64
 	// newlines counts line ends in a row; two of them end an event.
 	newlines int
@@ -122,13 +150,13 @@ type boundedBody struct {
 
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.line.perEvent {
+	if b.perEvent {
 		b.countEvents(p[:n])
 	} else {
 		b.left -= int64(n)
-		if !b.line.take(n) {
-			b.left = -1
-		}
+	}
+	if !b.line.endless && !b.line.take(n) {
+		b.left = -1
 	}
 	if b.left < 0 {
 		b.line.bodyFailed(b.exchange, protocolError("the server's answer is too large"))

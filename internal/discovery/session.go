@@ -28,8 +28,10 @@ const probeTimeout = 5 * time.Second
 
 // Target is one MCP server and what is presented to it.
 type Target struct {
-	// URL of the streamable HTTP endpoint.
+	// URL of the MCP endpoint: of the event stream where SSE is set.
 	URL string
+	// SSE tells that the server speaks HTTP+SSE, the transport of revision 2024-11-05.
+	SSE bool
 	// Headers go with every request.
 	Headers http.Header
 	// Transport makes the connections; it must come from a netguard.Policy.
@@ -45,29 +47,33 @@ type session struct {
 	hello  *mcp.InitializeResult
 	nextID int64
 	schema json.RawMessage // input schema of the tool that is called, if one is
+	// stream ends with the stream of HTTP+SSE, and lose ends it; nil with another transport.
+	stream context.Context
+	lose   context.CancelFunc
 }
 
-// connect opens a session. Its errors are of type *Error.
-func connect(ctx context.Context, target Target, perEvent bool) (*session, error) {
-	l := &line{base: target.Transport, headers: target.Headers, perEvent: perEvent, left: maxListing}
-	httpClient := &http.Client{Transport: l, CheckRedirect: netguard.NoRedirect}
-	wire, err := transport.NewStreamableHTTP(target.URL,
-		transport.WithHTTPBasicClient(httpClient),
-		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		return nil, protocolError("the server's address is no URL")
+// connect opens a session; endless tells that it is one whose stream is followed. Its errors are of type *Error.
+func connect(ctx context.Context, target Target, endless bool) (*session, error) {
+	l := &line{base: target.Transport, headers: target.Headers, endless: endless, left: maxListing}
+	s := &session{http: &http.Client{Transport: l, CheckRedirect: netguard.NoRedirect}, line: l, url: target.URL}
+	hello := mcp.InitializeRequest{}
+	hello.Params.ClientInfo = mcp.Implementation{Name: "tidewaiter", Version: "v1alpha1"}
+	open := s.openHTTP
+	if target.SSE {
+		open = s.openSSE
+		hello.Params.ProtocolVersion = newestOverSSE
 	}
 	probe := probeTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		probe, l.until = min(probe, time.Until(deadline)/2), deadline
 	}
-	s := &session{client: client.NewClient(wire, client.WithDiscoverTimeout(probe)), http: httpClient, line: l, url: target.URL}
-	if err := s.client.Start(ctx); err != nil {
-		return nil, s.explain(ctx, err)
+	if err := open(ctx, probe); err != nil {
+		return nil, err
 	}
-	hello := mcp.InitializeRequest{}
-	hello.Params.ClientInfo = mcp.Implementation{Name: "tidewaiter", Version: "v1alpha1"}
-	if s.hello, err = s.client.Initialize(ctx, hello); err != nil {
+	var err error
+	opening, cancel := s.untilLost(ctx)
+	defer cancel()
+	if s.hello, err = s.client.Initialize(opening, hello); err != nil {
 		err = s.explain(ctx, err)
 		s.close()
 		return nil, err
@@ -75,15 +81,38 @@ func connect(ctx context.Context, target Target, perEvent bool) (*session, error
 	return s, nil
 }
 
-func (s *session) close() { _ = s.client.Close() } // the server ends forgotten sessions itself
+// openHTTP begins to speak streamable HTTP.
+func (s *session) openHTTP(ctx context.Context, probe time.Duration) error {
+	wire, err := transport.NewStreamableHTTP(s.url,
+		transport.WithHTTPBasicClient(s.http),
+		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return protocolError("the server's address is no URL")
+	}
+	s.client = client.NewClient(wire, client.WithDiscoverTimeout(probe))
+	if err := s.client.Start(ctx); err != nil {
+		return s.explain(ctx, err)
+	}
+	return nil
+}
+
+func (s *session) close() {
+	_ = s.client.Close() // the server ends forgotten sessions itself
+	if s.lose != nil {
+		s.lose()
+	}
+}
 
 // explain says in stable words why a request came to nothing.
 func (s *session) explain(ctx context.Context, err error) *Error {
-	if fault := s.line.fault(); fault != nil {
+	if fault := s.line.fault(); fault != nil && (s.stream == nil || ctx.Err() == nil) {
 		return fault
 	}
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
 		return unreachable("the server does not answer in time")
+	}
+	if s.stream != nil && s.stream.Err() != nil {
+		return unreachable("the server ends its event stream")
 	}
 	return protocolError("the server's answer is no MCP message")
 }
@@ -101,10 +130,12 @@ func (s *session) request(ctx context.Context, method mcp.MCPMethod, params map[
 			return nil, err
 		}
 	}
+	waiting, cancel := s.untilLost(ctx)
+	defer cancel()
 	// Ids start high above the few that the client has used itself.
 	s.nextID++
 	id := mcp.NewRequestId(1000 + s.nextID)
-	response, err := s.client.GetTransport().SendRequest(ctx, transport.JSONRPCRequest{
+	response, err := s.client.GetTransport().SendRequest(waiting, transport.JSONRPCRequest{
 		JSONRPC: mcp.JSONRPC_VERSION, ID: id, Method: string(method), Params: params, Header: header,
 	})
 	if err != nil || s.line.refusal() != nil {

@@ -35,6 +35,9 @@ func Watch(ctx context.Context, target Target, changed func()) error {
 	if !s.announces() {
 		return ErrNoStream
 	}
+	if target.SSE {
+		return s.follow(ctx, changed)
+	}
 	if mcp.IsModernProtocol(s.client.ProtocolVersion()) {
 		return s.subscribe(ctx, changed)
 	}

@@ -25,8 +25,10 @@ import (
 
 // Upstream is how a server is reached.
 type Upstream struct {
-	// URL of the streamable HTTP endpoint.
+	// URL of the MCP endpoint: of the event stream where SSE is set.
 	URL string
+	// SSE tells that the server speaks HTTP+SSE, the transport of revision 2024-11-05.
+	SSE bool
 	// Headers that the server gets with every request, by canonical name.
 	Headers http.Header
 	// TLS is nil for the defaults.
@@ -68,7 +70,7 @@ func (e *ServiceError) Unwrap() error { return e.cause }
 // Secrets that are none of ours. Its errors are of type *SecretError or *ServiceError.
 func Resolve(ctx context.Context, reader client.Reader, server *v1alpha1.GovernedServer, allow []netip.Prefix) (Upstream, error) {
 	spec := server.Spec.Endpoint
-	up := Upstream{URL: spec.URL, Headers: http.Header{}, Guard: netguard.Policy{Allow: allow}}
+	up := Upstream{URL: spec.URL, SSE: spec.Transport == v1alpha1.TransportSSE, Headers: http.Header{}, Guard: netguard.Policy{Allow: allow}}
 	if s := spec.Service; s != nil {
 		if err := checkService(ctx, reader, types.NamespacedName{Namespace: server.Namespace, Name: s.Name}); err != nil {
 			return Upstream{}, err

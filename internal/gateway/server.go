@@ -284,7 +284,7 @@ func (d *dialled) own() endpoint.Upstream {
 
 // same tells whether the other upstream is reached in the same way.
 func (d *dialled) same(other endpoint.Upstream) bool {
-	if d.URL != other.URL || !reflect.DeepEqual(d.Headers, other.Headers) || !reflect.DeepEqual(d.Guard, other.Guard) {
+	if d.URL != other.URL || d.SSE != other.SSE || !reflect.DeepEqual(d.Headers, other.Headers) || !reflect.DeepEqual(d.Guard, other.Guard) {
 		return false
 	}
 	if d.TLS == nil || other.TLS == nil {

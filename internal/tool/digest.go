@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 )
 
@@ -94,8 +95,12 @@ func DigestOf[T string | []byte](said T) string {
 }
 
 // EndpointDigest is SHA-256 over the canonical form of an endpoint as JSON: literal header values count, and Secrets by
-// their names.
-func EndpointDigest(endpoint any) (string, error) {
+// their names. The default transport is left out, so that an endpoint from before there was another has the digest that
+// it had.
+func EndpointDigest(endpoint v1alpha1.Endpoint) (string, error) {
+	if endpoint.Transport == v1alpha1.TransportStreamableHTTP {
+		endpoint.Transport = ""
+	}
 	raw, err := json.Marshal(endpoint)
 	if err != nil {
 		return "", fmt.Errorf("write the endpoint as JSON: %w", err)

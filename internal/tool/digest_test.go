@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -118,15 +119,7 @@ func TestParseRefusesWhatItCannotReadForSure(t *testing.T) {
 
 func TestAnEndpointDigestChangesWithAnyOfItsFields(t *testing.T) {
 	t.Parallel()
-	type header struct {
-		Name  string `json:"name"`
-		Value string `json:"value,omitempty"`
-	}
-	type endpoint struct {
-		URL     string   `json:"url,omitempty"`
-		Headers []header `json:"headers,omitempty"`
-	}
-	get := func(e endpoint) string {
+	get := func(e v1alpha1.Endpoint) string {
 		t.Helper()
 		digest, err := tool.EndpointDigest(e)
 		if err != nil {
@@ -134,18 +127,23 @@ func TestAnEndpointDigestChangesWithAnyOfItsFields(t *testing.T) {
 		}
 		return digest
 	}
-	staging := endpoint{URL: "https://staging.example.com/mcp?a<b", Headers: []header{{"X-Tenant", "1"}}}
-	if get(staging) != get(endpoint{URL: staging.URL, Headers: []header{{"X-Tenant", "1"}}}) {
+	tenant := func(value string) []v1alpha1.Header { return []v1alpha1.Header{{Name: "X-Tenant", Value: value}} }
+	staging := v1alpha1.Endpoint{URL: "https://staging.example.com/mcp?a<b", Headers: tenant("1")}
+	if get(staging) != get(v1alpha1.Endpoint{URL: staging.URL, Headers: tenant("1")}) {
 		t.Error("two equal endpoints differ")
 	}
-	if get(staging) == get(endpoint{URL: "https://production.example.com/mcp", Headers: staging.Headers}) {
+	if get(staging) == get(v1alpha1.Endpoint{URL: "https://production.example.com/mcp", Headers: staging.Headers}) {
 		t.Error("another url has the same digest")
 	}
-	if get(staging) == get(endpoint{URL: staging.URL, Headers: []header{{"X-Tenant", "2"}}}) {
+	if get(staging) == get(v1alpha1.Endpoint{URL: staging.URL, Headers: tenant("2")}) {
 		t.Error("another header value has the same digest")
 	}
-	if _, err := tool.EndpointDigest(func() {}); err == nil {
-		t.Error("what is no JSON has a digest")
+	if get(staging) == get(v1alpha1.Endpoint{URL: staging.URL, Headers: tenant("1"), Transport: v1alpha1.TransportSSE}) {
+		t.Error("another transport has the same digest")
+	}
+	// Objects from before the field have none; after an upgrade they read back with the default.
+	if get(staging) != get(v1alpha1.Endpoint{URL: staging.URL, Headers: tenant("1"), Transport: v1alpha1.TransportStreamableHTTP}) {
+		t.Error("the default transport makes another endpoint")
 	}
 }
 

@@ -43,7 +43,7 @@ func TestDefaultsOfAServerAreReadBack(t *testing.T) {
 			"callTimeout":    "5m0s",
 		}
 	}
-	url := map[string]any{"url": "https://mcp.example.com"}
+	url := map[string]any{"url": "https://mcp.example.com", "transport": "StreamableHTTP"}
 	for name, tc := range map[string]struct {
 		spec string
 		want map[string]any
@@ -56,7 +56,7 @@ func TestDefaultsOfAServerAreReadBack(t *testing.T) {
 			spec: "  endpoint: {service: {name: billing-mcp, port: 8080}}",
 			want: defaults(map[string]any{"service": map[string]any{
 				"name": "billing-mcp", "port": int64(8080), "path": "/mcp", "scheme": "http",
-			}}),
+			}, "transport": "StreamableHTTP"}),
 		},
 		"empty groups": {
 			spec: "  endpoint: {url: 'https://mcp.example.com'}\n  discovery: {}\n  classification: {}\n  approvals: {}\n  autonomy: {}",

@@ -51,6 +51,10 @@ func TestValidationTakesAndRefuses(t *testing.T) {
 				"  endpoint: {service: {name: a, port: 65536}}", "  endpoint: {service: {name: a, port: 1, path: mcp}}",
 				"  endpoint: {service: {name: a, port: 1, path: '/mcp?x'}}", "  endpoint: {service: {name: a, port: 1, scheme: ftp}}",
 			}, "spec.endpoint.service"},
+		"a transport is one of two": {serverHead,
+			[]string{"  endpoint: {url: 'https://a/sse', transport: SSE}", "  endpoint: {url: 'https://a', transport: StreamableHTTP}"},
+			[]string{"  endpoint: {url: 'https://a', transport: sse}", "  endpoint: {url: 'https://a', transport: ''}", "  endpoint: {url: 'https://a', transport: Auto}"},
+			"spec.endpoint.transport"},
 		"headers of the gateway are its own": {serverHead,
 			[]string{headers("{name: X-Api-Key, value: k}"), headers("{name: authorization, secretKeyRef: {name: s, key: k}}")},
 			[]string{

@@ -251,7 +251,7 @@ func (w *world) digest(name string) string {
 func list(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error) {
 	transport := up.Transport()
 	defer transport.CloseIdleConnections()
-	result, err := discovery.Tools(ctx, discovery.Target{URL: up.URL, Headers: up.Headers, Transport: transport})
+	result, err := discovery.Tools(ctx, discovery.Target{URL: up.URL, SSE: up.SSE, Headers: up.Headers, Transport: transport})
 	return result.Tools, err
 }
 
