@@ -47,8 +47,11 @@ func writeJSON(w http.ResponseWriter, status int, body []byte) {
 // for the 404 of a session.
 func writeNotReady(w http.ResponseWriter, id []byte) {
 	w.Header().Set("Retry-After", "5")
-	refusal := wire.Refusal{Status: http.StatusServiceUnavailable, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: no policy is loaded for this server yet; send the message again in some seconds"}
-	writeRefusal(w, refusal.For(id))
+	writeRefusal(w, notReady().For(id))
+}
+
+func notReady() *wire.Refusal {
+	return &wire.Refusal{Status: http.StatusServiceUnavailable, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: no policy is loaded for this server yet; send the message again in some seconds"}
 }
 
 // writeUpstreamError answers for a server that cannot be reached. It names no host.

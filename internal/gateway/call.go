@@ -38,11 +38,20 @@ type call struct {
 	reply     *reply
 	id        string
 	started   time.Time
-	meant     meaning // the last that was worked out
-	doubted   bool    // it was said that part of the policy cannot be evaluated for the call
-	undefined bool    // the server does not say what the tool is
+	meant     meaning        // the last that was worked out
+	doubted   bool           // it was said that part of the policy cannot be evaluated for the call
+	undefined bool           // the server does not say what the tool is
+	legacy    *legacyRequest // how it goes to a server of HTTP+SSE; nil to any other
 	// wouldRefuse is the code by which the way that the call takes would be refused if the server did not only observe.
 	wouldRefuse string
+}
+
+// send sends the call to the server and returns its answer; sent is as of Server.send.
+func (c *call) send(ctx context.Context, out outbound) (resp *http.Response, sent bool, err error) {
+	if c.legacy != nil {
+		return c.legacy.exchange(ctx, out, nil)
+	}
+	return c.server.send(ctx, out)
 }
 
 // judged is a call with the verdict on it and the snapshot that gave it.
@@ -189,7 +198,12 @@ func (c *call) passRead(ctx context.Context, j judged) {
 	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
 	ctx, cancel := context.WithTimeout(ctx, j.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
-	resp, _, err := c.server.send(ctx, outbound{request: c.request, caller: c.owner(), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest})
+	out := outbound{request: c.request, caller: c.owner(), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest}
+	if c.legacy != nil {
+		c.legacy.passRead(ctx, c, out)
+		return
+	}
+	resp, _, err := c.server.send(ctx, out)
 	if err != nil {
 		c.reply.refuse(upstreamRefusal(err))
 		return

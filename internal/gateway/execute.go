@@ -74,7 +74,7 @@ func (e *execution) leave() {
 	e.Metrics.decided(e.server.Key, policy.Allow, string(e.decision.Reason))
 	ctx, cancel := e.detached(e.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
-	resp, sent, err := e.server.send(ctx, outbound{
+	resp, sent, err := e.send(ctx, outbound{
 		request: e.request, caller: e.owner(), body: e.message.Raw, headers: mcpHeaders, endpoint: e.want.EndpointDigest, effect: true})
 	switch {
 	case err == nil:

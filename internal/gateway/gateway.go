@@ -106,6 +106,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuseMessage(w, server, codeForeignSession, foreignSession())
 		return
 	}
+	if server.speaksSSE() {
+		g.serveLegacy(w, r, server, who)
+		return
+	}
 	switch r.Method {
 	case http.MethodPost:
 		g.servePost(w, r, server, who) //nolint:contextcheck // what has left is followed to its end without its agent: see detached
@@ -172,19 +176,7 @@ func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.C
 
 // servePost judges one message of the agent.
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
-	if refusal := wire.CheckContent(r.Header); refusal != nil {
-		g.refuseMessage(w, server, codeMalformed, refusal)
-		return
-	}
-	body, refusal := readBody(w, r)
-	if refusal != nil {
-		g.refuseMessage(w, server, codeMalformed, refusal)
-		return
-	}
-	message, refusal := wire.Parse(body)
-	if refusal == nil {
-		refusal = wire.CheckAgreement(r.Header, message)
-	}
+	message, refusal := readMessage(w, r)
 	if refusal != nil {
 		g.refuseMessage(w, server, codeMalformed, refusal)
 		return

@@ -23,6 +23,7 @@ type other struct {
 	server  *Server
 	message wire.Message
 	request *http.Request
+	legacy  *legacyRequest // how it goes to a server of HTTP+SSE; nil to any other
 }
 
 // codeByPolicy is the code of the JSON-RPC error by which the gateway refuses what is well-formed and no call of a tool.
@@ -101,14 +102,23 @@ func (m *other) answer(w http.ResponseWriter, code, rule, text string) {
 		data = strictjson.AppendString(append(data, `,"rule":`...), rule)
 	}
 	refusal := wire.Refusal{Status: http.StatusOK, Code: codeByPolicy, Message: speaker + text, Data: append(data, '}')}
-	if m.message.ID == nil {
+	switch {
+	case m.message.ID == nil:
 		refusal.Status = http.StatusForbidden
+	case m.legacy != nil:
+		m.Metrics.refused(m.server.Key, code)
+		m.legacy.say(w, refusal.For(m.message.ID).Body())
+		return
 	}
 	m.refuseMessage(w, m.server, code, refusal.For(m.message.ID))
 }
 
 // relay passes the message, and filters the answer when it is a list of tools.
 func (m *other) relay(w http.ResponseWriter) {
+	if m.legacy != nil {
+		m.legacy.relay(w, m)
+		return
+	}
 	server, message := m.server, m.message
 	out := outbound{request: m.request, caller: m.owner(), body: message.Raw, headers: allHeaders}
 	ctx := m.request.Context()

@@ -132,6 +132,10 @@ func (c *call) refuseNotReady() {
 		return
 	}
 	c.Metrics.decided(c.server.Key, policy.Deny, r.Code)
+	if c.legacy != nil {
+		c.reply.refuse(notReady())
+		return
+	}
 	writeNotReady(c.reply.w, c.message.ID)
 }
 

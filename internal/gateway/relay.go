@@ -228,7 +228,10 @@ func pumpEvents(body io.Reader, sink func([]byte) bool, transform func([]byte) [
 }
 
 func rewriteEvent(event wire.Event, transform func([]byte) []byte) []byte {
-	if len(event.Data) == 0 {
+	switch {
+	case event.NamesEndpoint(): // a client of the older transport would send its messages there, past the gateway
+		return nil
+	case len(event.Data) == 0:
 		return event.Raw
 	}
 	message := transform(event.Data)

@@ -71,7 +71,12 @@ func (p *reply) commit() {
 
 // event sends one message on the committed stream.
 func (p *reply) event(message []byte) {
-	p.raw(append(append([]byte("event: message\ndata: "), oneLine(message)...), "\n\n"...))
+	p.raw(eventOf(message))
+}
+
+// eventOf returns a message as an event.
+func eventOf(message []byte) []byte {
+	return append(append([]byte("event: message\ndata: "), oneLine(message)...), "\n\n"...)
 }
 
 // raw sends bytes on the committed stream, as long as the client listens.

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,7 @@ type Server struct {
 	view     snapshot.Store
 	sessions sessions
 	flows    flow.Book[*fate] // calls with effects that did not end with their answer
+	legacy   legacyStreams
 	// Logs that the server is not reached, and that a policy was not evaluated for a call.
 	unreached, unevaluated seldom
 
@@ -334,6 +336,8 @@ type outbound struct {
 	caller  snapshot.Caller
 	body    []byte
 	headers headerPolicy
+	// to is where it goes; "" for the server's endpoint.
+	to string
 	// endpoint is the digest of the endpoint that a call was judged for; it goes to no other. "" goes to any.
 	endpoint string
 	// effect makes a connection of its own.
@@ -350,7 +354,7 @@ func (s *Server) send(ctx context.Context, out outbound) (resp *http.Response, s
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	// The agent's path and query stay behind: where a call goes is the GovernedServer's to say.
-	req, err := http.NewRequestWithContext(ctx, out.request.Method, up.URL, nil)
+	req, err := http.NewRequestWithContext(ctx, out.request.Method, cmp.Or(out.to, up.URL), nil)
 	if err != nil {
 		return nil, false, fmt.Errorf("make request: %w", err)
 	}

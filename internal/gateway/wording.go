@@ -27,6 +27,11 @@ const (
 	codeMalformed      = "Malformed"
 	codeForeignOrigin  = "ForeignOrigin"
 	codeForeignSession = "ForeignSession"
+
+	codeTooManyStreams  = "TooManyStreams"
+	codeTooManyRequests = "TooManyRequests"
+	codeNoStream        = "NoStream"
+	codeSameID          = "SameID"
 )
 
 // unrecorded words that not even a refusal can be recorded.

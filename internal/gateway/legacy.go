@@ -1,0 +1,294 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+// HTTP+SSE, the transport of revision 2024-11-05: a GET opens a stream, whose first event names the address to POST
+// messages to; all answers come by the stream. The gateway keeps one stream of the server for each of an agent:
+//
+//	agent ── GET ──▶ legacyStream ── GET ──▶ server      answers ◀── pump ◀── events
+//	agent ── POST ─▶ judged as ever ── POST ─▶ server
+//
+// A stream is the session: when either side ends it, what is held for it ends, and the agent opens another.
+
+const (
+	// legacyOpening bounds the time until a server has said where messages go.
+	legacyOpening = 10 * time.Second
+	// legacyIdle is how long nothing may pass on a stream, either way.
+	legacyIdle = 4 * time.Hour
+	// legacyLifetime is how long a stream may last.
+	legacyLifetime = 24 * time.Hour
+	// maxLegacyStreams bounds the streams of one server, and maxLegacyOfCaller those of one caller among them.
+	maxLegacyStreams, maxLegacyOfCaller = 1024, 128
+)
+
+// legacyStreams are the streams of one server. The zero value has none.
+type legacyStreams struct {
+	mu   sync.Mutex
+	open map[*legacyStream]snapshot.Caller
+}
+
+// add takes a place for a stream that is being opened, unless there are too many.
+func (l *legacyStreams) add(s *legacyStream) *wire.Refusal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := 0
+	for _, caller := range l.open {
+		if caller == s.owner() {
+			own++
+		}
+	}
+	if len(l.open) >= maxLegacyStreams || own >= maxLegacyOfCaller {
+		return &wire.Refusal{Status: http.StatusServiceUnavailable, Code: mcp.INTERNAL_ERROR, Message: fmt.Sprintf(
+			"Tidewaiter gateway: as many streams of this server are open as may be, %d for all and %d for you; close one, or try again later", maxLegacyStreams, maxLegacyOfCaller)}
+	}
+	if l.open == nil {
+		l.open = map[*legacyStream]snapshot.Caller{}
+	}
+	l.open[s] = s.owner()
+	return nil
+}
+
+func (l *legacyStreams) remove(s *legacyStream) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, s)
+}
+
+// find returns the stream with an id if it is the caller's.
+func (l *legacyStreams) find(id string, caller snapshot.Caller) *legacyStream {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s, owner := range l.open {
+		if s.id == id && owner == caller {
+			return s
+		}
+	}
+	return nil
+}
+
+// speaksSSE tells whether the server speaks HTTP+SSE. The GovernedServer says so, neither agent nor server.
+func (s *Server) speaksSSE() bool {
+	snap := s.Snapshot()
+	return snap != nil && snap.Server.Spec.Endpoint.Transport == v1alpha1.TransportSSE
+}
+
+// serveLegacy relays one request of an agent to a server of HTTP+SSE.
+func (g *Gateway) serveLegacy(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
+	switch r.Method {
+	case http.MethodGet:
+		g.openLegacy(w, r, server, who) //nolint:contextcheck // the stream of the server outlives an agent whose calls are under way
+	case http.MethodPost:
+		g.postLegacy(w, r, server, who)
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		http.Error(w, "this server speaks HTTP+SSE: GET opens a stream, POST sends a message", http.StatusMethodNotAllowed)
+	}
+}
+
+// openLegacy opens a stream of the server for an agent, and serves it to its end.
+func (g *Gateway) openLegacy(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
+	up := server.upstream.Load()
+	if up == nil {
+		writeUpstreamError(w, nil, errNoUpstream)
+		return
+	}
+	agent, leave := context.WithCancel(r.Context())
+	defer leave()
+	s := &legacyStream{
+		Gateway: g, caller: who, server: server, id: g.NewID(), digest: up.digest, agent: agent, leave: leave,
+		ended: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]*legacyRequest{},
+	}
+	if refusal := server.legacy.add(s); refusal != nil {
+		w.Header().Set("Retry-After", "30")
+		g.refuseMessage(w, server, codeTooManyStreams, refusal)
+		return
+	}
+	defer server.legacy.remove(s)
+	ctx, end := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer end()
+	resp, events, ok := s.dial(ctx, end, w, r)
+	if !ok {
+		return
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
+	s.serve(w, r, events, end)
+}
+
+// dial opens the server's stream and reads where messages go; it answers the agent when that fails.
+func (s *legacyStream) dial(ctx context.Context, end func(), w http.ResponseWriter, r *http.Request) (*http.Response, *wire.Splitter, bool) {
+	opening, stop := context.WithTimeout(r.Context(), legacyOpening)
+	defer stop()
+	opened := context.AfterFunc(opening, end)
+	resp, _, err := s.server.send(ctx, outbound{request: r, caller: s.owner(), headers: allHeaders, endpoint: s.digest})
+	if err != nil {
+		writeUpstreamError(w, nil, cmp.Or(opening.Err(), err))
+		return nil, nil, false
+	}
+	if resp.StatusCode != http.StatusOK || contentType(resp.Header) != "text/event-stream" || isEncoded(resp.Header) {
+		if resp.StatusCode == http.StatusOK {
+			resp.Body.Close()
+			writeRefusal(w, badAnswer("is no event stream; its GovernedServer says that it speaks HTTP+SSE"))
+		} else {
+			relay{}.run(w, resp)
+		}
+		return nil, nil, false
+	}
+	events := wire.NewSplitter(resp.Body, maxAnswer)
+	s.target, err = firstEndpoint(events, resp.Request.URL.String())
+	if !opened() {
+		err = opening.Err()
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		writeUpstreamError(w, nil, err)
+	case err != nil:
+		writeRefusal(w, badAnswer("does not begin with an address of its own for messages"))
+	default:
+		copyHeader(w.Header(), resp.Header)
+		return resp, events, true
+	}
+	resp.Body.Close()
+	return nil, nil, false
+}
+
+// firstEndpoint reads the first event of a stream that is more than a comment.
+func firstEndpoint(events *wire.Splitter, stream string) (string, error) {
+	for {
+		event, err := events.Next()
+		if err != nil {
+			return "", err
+		}
+		if len(event.Data) > 0 || event.NamesEndpoint() {
+			return wire.EndpointOf(event, stream)
+		}
+	}
+}
+
+// legacyStream is one stream of an agent and that of the server behind it.
+type legacyStream struct {
+	*Gateway
+	caller
+	server *Server
+	id     string
+	digest string // of the endpoint that was dialled
+	target string // where the server takes messages
+
+	agent context.Context    // ends when nothing may begin for the agent any more
+	leave context.CancelFunc // ends agent
+	ended chan struct{}      // closed when nothing comes from the server any more
+
+	writing sync.Mutex // guards the fields below
+	w       http.ResponseWriter
+	used    time.Time // when something passed last
+
+	mu      sync.Mutex                // guards the fields below
+	waiting map[string]*legacyRequest // requests of the agent that have no answer yet
+	size    int                       // bytes of the calls among them
+	running int                       // calls under way
+	closed  bool                      // it takes no messages any more
+	drained chan struct{}             // closed when it is closed and no call is under way
+}
+
+// serve relays the stream until either side ends it, and then waits for the calls that have left. end ends the server's
+// side.
+func (s *legacyStream) serve(w http.ResponseWriter, r *http.Request, events *wire.Splitter, end func()) {
+	s.begin(w)
+	defer s.begin(nil)
+	w.WriteHeader(http.StatusOK)
+	// Also where the gateway is reached under another host or prefix: a path is resolved against what the agent asked for.
+	s.tell([]byte("event: endpoint\ndata: " + r.URL.EscapedPath() + "?sessionId=" + s.id + "\n\n"))
+	var keeper sync.WaitGroup
+	keeper.Go(func() { s.keep(end) })
+	err := s.pump(events)
+	s.close()
+	close(s.ended)
+	s.leave() // what is held cannot run on this stream; sent again on another it finds its approval
+	keeper.Wait()
+	<-s.drained
+	if err != nil {
+		if s.server.unreached.due(s.Clock.Now()) {
+			log.FromContext(r.Context()).Error(err, "event stream of the MCP server broke off", "server", s.server.Key.String())
+		}
+		panic(http.ErrAbortHandler) // the agent must not take a torn stream for a whole one
+	}
+}
+
+// keep ends the stream when it has to end; first come the calls that are under way.
+func (s *legacyStream) keep(end func()) {
+	dies := s.Clock.Now().Add(legacyLifetime)
+	for s.lasts(dies) {
+	}
+	s.close()
+	select {
+	case <-s.ended:
+	case <-s.drained:
+		end()
+	}
+}
+
+// lasts waits until something may have ended the stream, and tells whether nothing has: not the server, the agent, nor
+// the gateway, nor time, nor another endpoint of the server.
+func (s *legacyStream) lasts(dies time.Time) bool {
+	changed := s.server.Changed()
+	if snap := s.server.Snapshot(); snap != nil && snap.EndpointDigest != s.digest {
+		return false
+	}
+	now, until := s.Clock.Now(), s.lastUsed().Add(legacyIdle)
+	if dies.Before(until) {
+		until = dies
+	}
+	if !now.Before(until) {
+		return false
+	}
+	timer := s.Clock.NewTimer(until.Sub(now))
+	defer timer.Stop()
+	var stopping <-chan struct{}
+	if s.Stopping != nil {
+		stopping = s.Stopping.Done()
+	}
+	select {
+	case <-s.ended:
+	case <-s.agent.Done():
+	case <-stopping:
+	case <-changed:
+		return true
+	case <-timer.C():
+		return true
+	}
+	return false
+}
+
+// close takes no more messages.
+func (s *legacyStream) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.drain()
+	}
+}
+
+// drain notes that no call is under way, if that is the end; the caller holds mu.
+func (s *legacyStream) drain() {
+	if s.closed && s.running == 0 {
+		close(s.drained)
+	}
+}

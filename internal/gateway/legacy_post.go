@@ -1,0 +1,345 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/expr"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
+)
+
+const (
+	// maxLegacyRequests bounds the requests of one stream that wait for an answer, and maxLegacyBytes the messages of the
+	// calls among them: the agent keeps no connection for each, as it does elsewhere.
+	maxLegacyRequests = 256
+	maxLegacyBytes    = 32 << 20
+)
+
+// Why a request does not get its answer by the stream.
+var (
+	errStreamEnded = errors.New("the server's event stream has ended")
+	errCancelled   = errors.New("the agent has cancelled the call, or has gone")
+)
+
+// legacyRequest is a request of an agent until it has its answer.
+type legacyRequest struct {
+	stream *legacyStream
+	id     string
+	size   int
+	cancel context.CancelFunc // ends a call that is held; nil for what is no call
+
+	// The stream's mu guards sent and cancelled.
+	sent      bool // it is with the server, or on its way
+	cancelled bool // by the agent, before it was sent
+
+	// transform is given the answer, and the agent what it returns; nil leaves the answer to who waits for it.
+	transform func([]byte) []byte
+	done      chan struct{} // closed when the answer was passed on, or is in answer
+	answer    []byte
+}
+
+// postLegacy judges one message of the agent, as any other is; its answer goes to the stream.
+func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
+	ids := r.URL.Query()["sessionId"]
+	if len(ids) != 1 {
+		// A client that speaks both transports tries a POST first, and takes this for a word to open a stream.
+		w.Header().Set("Allow", "GET")
+		g.refuseMessage(w, server, codeNoStream, &wire.Refusal{Status: http.StatusMethodNotAllowed, Code: mcp.INVALID_REQUEST,
+			Message: "Tidewaiter gateway: this server speaks HTTP+SSE, the transport of revision 2024-11-05: open a stream with GET, and post messages to the address that its first event names"})
+		return
+	}
+	s := server.legacy.find(ids[0], who.owner())
+	if s == nil {
+		g.refuseMessage(w, server, codeForeignSession, foreignSession())
+		return
+	}
+	message, refusal := readMessage(w, r)
+	if refusal != nil {
+		g.refuseMessage(w, server, codeMalformed, refusal)
+		return
+	}
+	s.touch()
+	if id := message.CancelledID(); id != "" && s.cancelHeld(id) {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	p := &legacyRequest{stream: s, id: wire.IDOf(message.ID), done: make(chan struct{})}
+	m := &other{Gateway: g, caller: who, server: server, message: message, request: r, legacy: p}
+	if message.Kind != wire.Request {
+		m.serve(w)
+		return
+	}
+	ctx := s.agent
+	if message.Call != nil {
+		p.size = len(message.Raw)
+		ctx, p.cancel = context.WithCancel(s.agent) //nolint:govet // ended with the call: see run
+	}
+	if code, refusal := s.enter(p); refusal != nil {
+		if p.cancel != nil {
+			p.cancel()
+		}
+		g.refuseMessage(w, server, code, refusal)
+		return
+	}
+	if message.Call == nil {
+		m.serve(w)
+		s.settle(p)
+		return
+	}
+	c := &call{
+		Gateway: g, caller: who, server: server, message: message, arguments: expr.NewArguments(message.Call.Arguments), request: r.WithContext(ctx),
+		id: g.NewID(), started: g.Clock.Now(), reply: newReply(legacyWriter{p}, r, message), legacy: p,
+	}
+	c.reply.events, c.reply.committed = true, true // all that the agent is told comes as events
+	w.WriteHeader(http.StatusAccepted)
+	go s.run(c) //nolint:contextcheck // the call outlives its POST, and its stream waits for it
+}
+
+// readMessage reads the message of a POST, within bounds and beyond doubt.
+func readMessage(w http.ResponseWriter, r *http.Request) (wire.Message, *wire.Refusal) {
+	if refusal := wire.CheckContent(r.Header); refusal != nil {
+		return wire.Message{}, refusal
+	}
+	body, refusal := readBody(w, r)
+	if refusal != nil {
+		return wire.Message{}, refusal
+	}
+	message, refusal := wire.Parse(body)
+	if refusal == nil {
+		refusal = wire.CheckAgreement(r.Header, message)
+	}
+	return message, refusal
+}
+
+// run takes a call to its end.
+func (s *legacyStream) run(c *call) {
+	defer s.leaveCall(c.legacy)
+	c.serve()
+}
+
+// enter notes a request that has no answer yet. Two with one id at a time would be told apart by nobody.
+func (s *legacyStream) enter(p *legacyRequest) (code string, refusal *wire.Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, taken := s.waiting[p.id]
+	switch {
+	case s.closed:
+		return codeForeignSession, foreignSession()
+	case taken: // with a null id: an answer with this one would be taken for that of the other request
+		return codeSameID, &wire.Refusal{Status: http.StatusBadRequest, Code: mcp.INVALID_REQUEST,
+			Message: "Tidewaiter gateway: a request with this id has no answer yet; give each request an id of its own"}
+	case len(s.waiting) >= maxLegacyRequests || s.size+p.size > maxLegacyBytes:
+		return codeTooManyRequests, &wire.Refusal{Status: http.StatusTooManyRequests, Code: mcp.INTERNAL_ERROR, Message: fmt.Sprintf(
+			"Tidewaiter gateway: %d requests, or calls of %d bytes together, have no answer yet, which is the limit of a stream; wait for some", maxLegacyRequests, maxLegacyBytes)}
+	}
+	s.waiting[p.id] = p
+	s.size += p.size
+	if p.cancel != nil {
+		s.running++
+	}
+	return "", nil
+}
+
+// leaveCall notes that a call has come to its end.
+func (s *legacyStream) leaveCall(p *legacyRequest) {
+	p.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[p.id] == p {
+		delete(s.waiting, p.id)
+	}
+	s.size -= p.size
+	s.running--
+	s.drain()
+}
+
+// take returns the request with an id if it was sent and has no answer yet; there is one taker.
+func (s *legacyStream) take(id string) *legacyRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.waiting[id]
+	if p == nil || !p.sent {
+		return nil
+	}
+	delete(s.waiting, id)
+	return p
+}
+
+// forget gives a request up that was not answered; false says that it was.
+func (s *legacyStream) forget(p *legacyRequest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting[p.id] != p {
+		return false
+	}
+	delete(s.waiting, p.id)
+	return true
+}
+
+// settle gives up a request that was refused.
+func (s *legacyStream) settle(p *legacyRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !p.sent && s.waiting[p.id] == p {
+		delete(s.waiting, p.id)
+	}
+}
+
+// cancelHeld ends a call that the server has not got, and tells whether there is one. What the server has is the
+// server's to cancel; nobody waits for the answer to what is no call then.
+func (s *legacyStream) cancelHeld(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.waiting[id]
+	switch {
+	case p == nil:
+		return false
+	case p.cancel == nil:
+		delete(s.waiting, id)
+		return false
+	case p.sent:
+		return false
+	}
+	p.cancelled = true
+	p.cancel()
+	return true
+}
+
+// post sends a message to where the server takes them. An answer of the server by the stream may come before this ends.
+func (p *legacyRequest) post(ctx context.Context, out outbound, transform func([]byte) []byte) (resp *http.Response, sent bool, err error) {
+	s := p.stream
+	s.mu.Lock()
+	if p.cancelled || p.cancel != nil && s.agent.Err() != nil {
+		s.mu.Unlock()
+		return nil, false, errCancelled
+	}
+	p.sent, p.transform = true, transform
+	s.mu.Unlock()
+	if out.endpoint != "" && out.endpoint != s.digest {
+		return nil, false, errNoUpstream // it was judged for another endpoint than that of the stream
+	}
+	out.to, out.endpoint = s.target, s.digest
+	return s.server.send(ctx, out)
+}
+
+// exchange sends a call and returns the server's answer, as if it had come by the response of the POST. An answer that
+// was passed on by transform has no body. sent is as of send.
+func (p *legacyRequest) exchange(ctx context.Context, out outbound, transform func([]byte) []byte) (resp *http.Response, sent bool, err error) {
+	resp, sent, err = p.post(ctx, out, transform)
+	switch {
+	case err == nil && resp.StatusCode >= http.StatusMultipleChoices:
+		if p.stream.forget(p) {
+			return resp, sent, nil
+		}
+		resp.Body.Close()
+		<-p.done // it was answered all the same
+	case err == nil:
+		discard(resp)
+		if err := p.wait(ctx); err != nil {
+			return nil, true, err
+		}
+	case !sent || p.stream.forget(p):
+		return nil, sent, err
+	default:
+		<-p.done
+	}
+	return &http.Response{
+		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(p.answer)),
+	}, true, nil
+}
+
+// wait waits for the answer of a request that was sent.
+func (p *legacyRequest) wait(ctx context.Context) error {
+	var ended error
+	select {
+	case <-p.done:
+		return nil
+	case <-p.stream.ended:
+		ended = errStreamEnded
+	case <-ctx.Done():
+	}
+	if p.stream.forget(p) {
+		return cmp.Or(ended, ctx.Err())
+	}
+	<-p.done
+	return nil
+}
+
+// discard reads what a server says to a message that it takes, so that its connection can be used again.
+func discard(resp *http.Response) {
+	io.CopyN(io.Discard, resp.Body, 4<<10) //nolint:errcheck // nobody reads it
+	resp.Body.Close()
+}
+
+// passRead lets a Read call through. Its answer passes in its place among the events of the server.
+func (p *legacyRequest) passRead(ctx context.Context, c *call, out outbound) {
+	resp, _, err := p.exchange(ctx, out, sanitize(c.message.ID))
+	switch {
+	case err != nil:
+		c.reply.refuse(upstreamRefusal(err))
+	case resp.StatusCode >= http.StatusMultipleChoices:
+		resp.Body.Close()
+		c.reply.refuse(badAnswer(fmt.Sprintf("is HTTP %d", resp.StatusCode)))
+	}
+}
+
+// relay passes a message that is no call. The answer of the server to its POST is the agent's; what the message asks for
+// comes by the stream.
+func (p *legacyRequest) relay(w http.ResponseWriter, m *other) {
+	answer, transform := relay{id: m.message.ID}, func(message []byte) []byte { return message }
+	if known, _ := wire.Lookup(m.message.Method); known.Governed {
+		transform = m.listFilter(m.server, m.caller, m.message.ID)
+		answer.transform = transform
+	}
+	resp, _, err := p.post(m.request.Context(), outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: allHeaders}, transform)
+	switch {
+	case err != nil:
+		p.stream.forget(p)
+		writeUpstreamError(w, m.message.ID, err)
+	case resp.StatusCode >= http.StatusMultipleChoices:
+		p.stream.forget(p)
+		answer.run(w, resp)
+	default:
+		discard(resp)
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+// say answers a request that is no call in place of the server.
+func (p *legacyRequest) say(w http.ResponseWriter, message []byte) {
+	p.stream.forget(p)
+	legacyWriter{p}.Write(eventOf(message)) //nolint:errcheck // the agent has gone; there is nobody to tell
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// legacyWriter puts what a call is answered on the agent's stream.
+type legacyWriter struct{ request *legacyRequest }
+
+// Header returns one that nobody reads.
+func (legacyWriter) Header() http.Header { return http.Header{} }
+
+// WriteHeader does nothing: the stream has its status.
+func (legacyWriter) WriteHeader(int) {}
+
+// Write sends whole events, unless the agent has cancelled the request.
+func (w legacyWriter) Write(events []byte) (int, error) {
+	s := w.request.stream
+	s.mu.Lock()
+	cancelled := w.request.cancelled
+	s.mu.Unlock()
+	if cancelled {
+		return 0, errCancelled
+	}
+	s.tell(events)
+	return len(events), nil
+}
