@@ -107,7 +107,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if server.speaksSSE() {
-		g.serveLegacy(w, r, server, who)
+		g.serveLegacy(w, r, server, who) //nolint:contextcheck // a stream, and a call, outlive the request that they came by
 		return
 	}
 	switch r.Method {

@@ -94,7 +94,7 @@ func (s *Server) speaksSSE() bool {
 func (g *Gateway) serveLegacy(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
 	switch r.Method {
 	case http.MethodGet:
-		g.openLegacy(w, r, server, who) //nolint:contextcheck // the stream of the server outlives an agent whose calls are under way
+		g.openLegacy(w, r, server, who)
 	case http.MethodPost:
 		g.postLegacy(w, r, server, who)
 	default:
@@ -136,7 +136,7 @@ func (g *Gateway) openLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 func (s *legacyStream) dial(ctx context.Context, end func(), w http.ResponseWriter, r *http.Request) (*http.Response, *wire.Splitter, bool) {
 	opening, stop := context.WithTimeout(r.Context(), legacyOpening)
 	defer stop()
-	opened := context.AfterFunc(opening, end)
+	opened := context.AfterFunc(opening, end) //nolint:contextcheck // made of that of r just now
 	resp, _, err := s.server.send(ctx, outbound{request: r, caller: s.owner(), headers: allHeaders, endpoint: s.digest})
 	if err != nil {
 		writeUpstreamError(w, nil, cmp.Or(opening.Err(), err))
@@ -144,7 +144,8 @@ func (s *legacyStream) dial(ctx context.Context, end func(), w http.ResponseWrit
 	}
 	if resp.StatusCode != http.StatusOK || contentType(resp.Header) != "text/event-stream" || isEncoded(resp.Header) {
 		if resp.StatusCode == http.StatusOK {
-			resp.Body.Close()
+			end() // what is no stream may have no end either
+			discard(resp)
 			writeRefusal(w, badAnswer("is no event stream; its GovernedServer says that it speaks HTTP+SSE"))
 		} else {
 			relay{}.run(w, resp)
@@ -165,7 +166,8 @@ func (s *legacyStream) dial(ctx context.Context, end func(), w http.ResponseWrit
 		copyHeader(w.Header(), resp.Header)
 		return resp, events, true
 	}
-	resp.Body.Close()
+	end()
+	discard(resp)
 	return nil, nil, false
 }
 

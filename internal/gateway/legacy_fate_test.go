@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
+	"github.com/tidewaiter/tidewaiter/internal/vote"
 )
 
 // approved has a call of the agent approved, and returns it.
@@ -275,16 +276,26 @@ func TestAStreamThatIsUsedLasts(t *testing.T) {
 	t.Parallel()
 	r, s := newScript(t)
 	a := r.listens()
-	for range 8 {
+	for range 4 {
 		r.clock.Step(legacyIdle - time.Minute)
 		a.sends(`{"jsonrpc":"2.0","method":"notifications/x"}`)
-		if r.clock.Now().Sub(noon) > legacyLifetime-legacyIdle {
-			break
-		}
 	}
 	a.sends(ping)
 	s.answers("1", "{}")
 	a.answer()
+}
+
+func TestAFaultInACallEndsTheCallAndNothingElse(t *testing.T) {
+	t.Parallel()
+	r, s := newScript(t)
+	r.gateway.Votes = func(context.Context, *v1alpha1.ApprovalRequest) (vote.Tally, error) { panic("a defect") }
+	a := r.listens()
+	a.sends(a.approved("update_invoice"))
+	if got := a.answer(); !strings.Contains(got.body, "-32603") || !strings.Contains(got.body, `"id":1`) {
+		t.Errorf("the agent is told %s", got.body)
+	}
+	a.sends(withID("2", ping))
+	s.got(1)
 }
 
 func TestACallDoesNotGoToAnotherEndpointThanItsStreams(t *testing.T) {

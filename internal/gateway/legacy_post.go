@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime/debug"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/internal/expr"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
@@ -82,7 +84,7 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 	ctx := s.agent
 	if message.Call != nil {
 		p.size = len(message.Raw)
-		ctx, p.cancel = context.WithCancel(s.agent) //nolint:govet // ended with the call: see run
+		ctx, p.cancel = context.WithCancel(s.agent)
 	}
 	if code, refusal := s.enter(p); refusal != nil {
 		if p.cancel != nil {
@@ -102,7 +104,7 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 	}
 	c.reply.events, c.reply.committed = true, true // all that the agent is told comes as events
 	w.WriteHeader(http.StatusAccepted)
-	go s.run(c) //nolint:contextcheck // the call outlives its POST, and its stream waits for it
+	go s.run(c) // it outlives its POST; its stream waits for it
 }
 
 // readMessage reads the message of a POST, within bounds and beyond doubt.
@@ -121,9 +123,15 @@ func readMessage(w http.ResponseWriter, r *http.Request) (wire.Message, *wire.Re
 	return message, refusal
 }
 
-// run takes a call to its end.
+// run takes a call to its end. A fault in it ends the call and nothing else, as in a handler of HTTP.
 func (s *legacyStream) run(c *call) {
 	defer s.leaveCall(c.legacy)
+	defer func() {
+		if fault := recover(); fault != nil {
+			log.FromContext(c.request.Context()).Error(fmt.Errorf("panic: %v\n%s", fault, debug.Stack()), "call failed", "server", s.server.Key.String())
+			c.reply.refuse(&wire.Refusal{Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the call failed inside the gateway"})
+		}
+	}()
 	c.serve()
 }
 
@@ -241,7 +249,7 @@ func (p *legacyRequest) exchange(ctx context.Context, out outbound, transform fu
 		if p.stream.forget(p) {
 			return resp, sent, nil
 		}
-		resp.Body.Close()
+		discard(resp)
 		<-p.done // it was answered all the same
 	case err == nil:
 		discard(resp)
@@ -275,10 +283,10 @@ func (p *legacyRequest) wait(ctx context.Context) error {
 	return nil
 }
 
-// discard reads what a server says to a message that it takes, so that its connection can be used again.
+// discard gives up a body that nobody reads; a short one is read, so that its connection can be used again.
 func discard(resp *http.Response) {
 	io.CopyN(io.Discard, resp.Body, 4<<10) //nolint:errcheck // nobody reads it
-	resp.Body.Close()
+	resp.Body.Close()                      //nolint:errcheck // given up
 }
 
 // passRead lets a Read call through. Its answer passes in its place among the events of the server.
@@ -288,7 +296,7 @@ func (p *legacyRequest) passRead(ctx context.Context, c *call, out outbound) {
 	case err != nil:
 		c.reply.refuse(upstreamRefusal(err))
 	case resp.StatusCode >= http.StatusMultipleChoices:
-		resp.Body.Close()
+		discard(resp)
 		c.reply.refuse(badAnswer(fmt.Sprintf("is HTTP %d", resp.StatusCode)))
 	}
 }

@@ -62,9 +62,6 @@ func TestARealClientAndServerOfHTTPAndSSEAreGoverned(t *testing.T) {
 	r.govern(team(rule(v1alpha1.EffectDeny, "delete_*")))
 	agent, told := r.connects()
 	ctx := t.Context()
-	if err := agent.Ping(ctx); err != nil {
-		t.Errorf("ping: %v", err)
-	}
 	list, err := agent.ListTools(ctx, mcp.ListToolsRequest{})
 	if err != nil {
 		t.Fatal(err)
