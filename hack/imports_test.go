@@ -56,8 +56,10 @@ var allowed = map[string][]string{
 	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/policy", "internal/survey", "internal/vote", "internal/fixture"},
 	"controllers":            {"api/v1alpha1", "internal/survey", "internal/definitions", "internal/glyph", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
 	"cmd/manager":            {"api/v1alpha1", "internal/survey", "controllers", "internal/discovery", "internal/netguard", "internal/policy", "internal/admission", "internal/serving", "internal/votingkey", "internal/notify", "internal/fixture"},
-	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/policy", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture", "internal/fixture/booth", "internal/fixture/login"},
+	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/policy", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture", "internal/fixture/authority", "internal/fixture/booth", "internal/fixture/login"},
 	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "internal/survey", "controllers", "internal/definitions", "internal/cli", "internal/policy", "internal/tool", "internal/fixture", "internal/fixture/booth"},
+
+	"internal/fixture/authority": {},
 }
 
 // TestImportsFollowTheMap parses the files itself: what a child process reads is not seen by the test cache.

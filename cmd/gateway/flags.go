@@ -32,6 +32,7 @@ import (
 type options struct {
 	servers           []string
 	listen            string
+	tls               tlsOptions
 	opsListen         string
 	publicURL         string
 	audiences         []string
@@ -71,8 +72,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	}
 	flags.StringArrayVar(&o.servers, "server", nil, "GovernedServer to stand in front of, as NAMESPACE/NAME; may be repeated. Agents reach it at /NAMESPACE/NAME/mcp, a single one also at /mcp")
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "address that agents reach")
+	o.tls.addFlags(flags)
 	flags.StringVar(&o.opsListen, "ops-listen", "127.0.0.1:8081", "address of /healthz, /readyz and /metrics")
-	flags.StringVar(&o.publicURL, "public-url", "", "scheme and host that agents reach the gateway at; with a server's path it is the audience of the tokens for that server. Default: http:// and the address of --listen")
+	flags.StringVar(&o.publicURL, "public-url", "", "scheme and host that agents reach the gateway at; with a server's path it is the audience of the tokens for that server. Default: the address of --listen, after https:// with --tls-cert-file and http:// without")
 	flags.StringArrayVar(&o.audiences, "audience", nil, "audience of a token that is taken besides a server's own; may be repeated")
 	flags.StringArrayVar(&o.origins, "allow-origin", nil, "origin whose pages in a browser may send requests, besides that of --public-url; may be repeated")
 	flags.StringVar(&o.requester, "requester", "", "username that every call counts for, without a token; only with --listen on loopback")
@@ -106,6 +108,7 @@ type parsed struct {
 	servers map[types.NamespacedName]*gateway.Server
 	roots   []ed25519.PublicKey
 	oidc    *identity.Issuer // nil without one
+	shown   *certificate     // nil without TLS
 }
 
 // check reads what can be judged without asking anybody.
@@ -139,7 +142,8 @@ func (o *options) check() (p parsed, err error) {
 	if p.oidc, err = o.oidc.issuer(); err != nil {
 		return p, err
 	}
-	return p, nil
+	p.shown, err = o.tls.load()
+	return p, err
 }
 
 // issuer returns the OIDC provider, nil without one.
@@ -190,6 +194,9 @@ func (o *options) metadata(listener net.Addr, servers map[types.NamespacedName]*
 			return nil, errors.New("--public-url is needed: --listen is not one address that agents could be told")
 		}
 		address = "http://" + listener.String()
+		if o.tls.certFile != "" {
+			address = "https://" + listener.String()
+		}
 	}
 	public, err := identity.ParsePublicURL(address)
 	if err != nil {

@@ -51,6 +51,9 @@ func TestAGatewayThatWouldNotKnowWhoIsWhoDoesNotStart(t *testing.T) {
 		"a public URL with a path":         {flags: []string{"--public-url", "https://gateway.example.com/mcp"}, want: "--public-url"},
 		"an origin with a path":            {flags: []string{"--allow-origin", "https://console.example.com/"}, want: "--allow-origin"},
 		"every origin":                     {flags: []string{"--allow-origin", "*"}, want: "--allow-origin"},
+		"a certificate without its key":    {flags: []string{"--tls-cert-file", "tls.crt"}, want: "--tls-cert-file and --tls-private-key-file are needed together"},
+		"a key without its certificate":    {flags: []string{"--tls-private-key-file", "tls.key"}, want: "--tls-cert-file and --tls-private-key-file are needed together"},
+		"a certificate that is not there":  {flags: []string{"--tls-cert-file", "/nowhere", "--tls-private-key-file", "/nowhere"}, want: "--tls-cert-file and --tls-private-key-file: open /nowhere"},
 		"OIDC, and names are not compared": {flags: []string{"--oidc-issuer-url", "https://login.example.com"}, want: "--oidc-check-token-file is needed"},
 		"OIDC in the clear":                {flags: []string{"--oidc-issuer-url", "http://login.example.com", "--oidc-check-token-file", "none"}, want: "--oidc-issuer-url"},
 		"OIDC with a secret for a key":     {flags: []string{"--oidc-issuer-url", "https://login.example.com", "--oidc-check-token-file", "none", "--oidc-signing-algs", "HS256"}, want: "HS256"},
@@ -79,6 +82,7 @@ func TestWhatTokensAreFor(t *testing.T) {
 		providers []string
 	}{
 		"by default the address":   {nil, net.IPv4(10, 0, 0, 7), "http://10.0.0.7:8080/finance/billing/mcp", nil},
+		"by TLS":                   {[]string{"--tls-cert-file", "tls.crt", "--tls-private-key-file", "tls.key"}, net.IPv4(10, 0, 0, 7), "https://10.0.0.7:8080/finance/billing/mcp", nil},
 		"the public URL":           {[]string{"--public-url", "https://Gateway.example.com/"}, net.IPv4zero, "https://gateway.example.com/finance/billing/mcp", nil},
 		"with a provider":          {[]string{"--oidc-issuer-url", "https://login.example.com"}, net.IPv6loopback, "http://[::1]:8080/finance/billing/mcp", []string{"https://login.example.com"}},
 		"one requester for itself": {[]string{"--requester", "crane"}, net.IPv4(127, 0, 0, 1), "http://127.0.0.1:8080/finance/billing/mcp", nil},

@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
@@ -59,9 +62,12 @@ func serve(ctx context.Context, o options) error {
 		group.Go(func() error { return p.acknowledger.Run(ctx) })
 		group.Go(func() error { return p.door.votes.Run(ctx) })
 		group.Go(func() error { return p.door.gateway.Follow(ctx) })
+		if flags.shown != nil {
+			group.Go(func() error { return flags.shown.Start(ctx) })
+		}
 		return group.Wait()
 	}
-	err = runAll(ctx, o, p.door, follow, agents, opsHandler(p.door, p.registry))
+	err = runAll(ctx, o, p.door, follow, flags.shown.listen(agents), opsHandler(p.door, p.registry))
 	return errors.Join(err, receipts.Close())
 }
 
@@ -102,7 +108,7 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 	p.registry = prometheus.NewRegistry()
 	metrics, err := gateway.NewMetrics(p.registry)
 	if err := errors.Join(err, p.registry.Register(collectors.NewGoCollector()),
-		p.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))); err != nil {
+		p.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})), flags.shown.measure(p.registry)); err != nil {
 		return p, err
 	}
 	votes := &gateway.Keyring{Cache: keys, Client: p.live, Namespace: o.operatorNamespace, Roots: flags.roots, Clock: clock.RealClock{}, Metrics: metrics}
@@ -162,8 +168,9 @@ func runAll(ctx context.Context, o options, front http.Handler, follow func(cont
 	running, stopRunning := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRunning()
 	group, running := errgroup.WithContext(running)
-	agentServer := &http.Server{Handler: front, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
-	opsServer := &http.Server{Handler: ops, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	errorLog := slog.NewLogLogger(logr.ToSlogHandler(log.FromContext(ctx)), slog.LevelError)
+	agentServer := &http.Server{Handler: front, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: errorLog}
+	opsServer := &http.Server{Handler: ops, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: errorLog}
 	group.Go(func() error {
 		if err := follow(running); running.Err() == nil {
 			return err

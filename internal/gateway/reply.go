@@ -24,6 +24,7 @@ type reply struct {
 	events    bool // the client reads event streams
 	stateless bool // the client speaks a revision whose results have a resultType
 	task      bool // the client asked for a task: it reads no result of a tool
+	serial    bool // the connection takes no other request before the end of this one
 	committed bool
 	gone      bool
 }
@@ -34,6 +35,7 @@ func newReply(w http.ResponseWriter, r *http.Request, m wire.Message) *reply {
 		events:    strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/event-stream"),
 		stateless: mcp.RequiresStandardHeaders(r.Header.Get(mcp.HeaderProtocolVersion)),
 		task:      m.Call.Task,
+		serial:    r.ProtoMajor < 2,
 	}
 }
 
@@ -111,7 +113,7 @@ func (p *reply) within(write func() error) {
 
 // last tells the client not to send its next request on this connection: it would wait for the end of this call.
 func (p *reply) last() {
-	if !p.committed {
+	if p.serial && !p.committed {
 		p.w.Header().Set("Connection", "close")
 	}
 }
