@@ -49,6 +49,7 @@ var allowed = map[string][]string{
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
 		"internal/approval", "internal/flow", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
 		"internal/netguard", "internal/glyph", "internal/identity", "internal/vote", "internal/expr",
+		"internal/fixture/authority",
 	},
 	"internal/cli":           {"api/v1alpha1", "internal/receipt", "internal/definitions", "internal/glyph", "internal/manifest", "internal/expr", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
 	"internal/fixture":       {"api/v1alpha1"},

@@ -160,7 +160,7 @@ func opsHandler(front *door, registry *prometheus.Registry) http.Handler {
 
 // runAll runs the parts until the context ends or one fails. When it ends, calls in flight are finished first, and
 // the watch goes on under them.
-func runAll(ctx context.Context, o options, front http.Handler, follow func(context.Context) error, agents net.Listener, ops http.Handler) error {
+func runAll(ctx context.Context, o options, front *door, follow func(context.Context) error, agents net.Listener, ops http.Handler) error {
 	opsListener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.opsListen)
 	if err != nil {
 		return errors.Join(fmt.Errorf("--ops-listen: %w", err), agents.Close())
@@ -187,6 +187,9 @@ func runAll(ctx context.Context, o options, front http.Handler, follow func(cont
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.drain)
 		defer cancel()
 		err := agentServer.Shutdown(drain)
+		if err == nil {
+			err = front.gateway.Finish(drain)
+		}
 		stopRunning()
 		return errors.Join(err, opsServer.Close())
 	})

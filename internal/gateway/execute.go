@@ -172,14 +172,21 @@ func (e *execution) unclear(what string) {
 
 // end answers the agent once the outcome is on record, or promptly is over, and then sees to it that it gets there.
 func (e *execution) end(answer func()) {
-	if !e.recordPromptly() {
+	recorded := e.recordPromptly()
+	if !recorded {
 		e.reply.last()
 	}
 	e.reply.within(func() error {
 		answer()
 		return nil
 	})
-	e.record()
+	switch {
+	case recorded:
+	case e.reply.serial:
+		e.record()
+	default: // a stream of HTTP/2 ends with its handler: the agent would wait for the record
+		e.recording.Go(e.record)
+	}
 }
 
 // about adds the request to a notice.
@@ -315,30 +322,6 @@ func (e *execution) settle(outcome v1alpha1.ExecutionOutcome, answer []byte) {
 		e.server.flows.End(e.round)
 	}
 	e.fate.settle(e.receipt(receipt.KindOutcome), outcome, answer)
-}
-
-// recordPromptly records the outcome on the request before the agent learns it, if that is quick, and tells whether it
-// was.
-func (e *execution) recordPromptly() bool {
-	ctx, cancel := e.detached(promptly)
-	defer cancel()
-	return e.store(ctx)
-}
-
-// record records the outcome on the request, however long the API takes. If it never does, the manager calls the
-// request Ambiguous after its deadline, and the receipt has the truth.
-func (e *execution) record() {
-	ctx, cancel := e.detached(outcomePatience)
-	defer cancel()
-	for !e.store(ctx) {
-		timer := e.Clock.NewTimer(outcomeRetry)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C():
-		}
-	}
 }
 
 // refusedBeforeDispatch are the JSON-RPC errors by which a server says that it did not start a call.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,8 +74,25 @@ type Gateway struct {
 	// MaxStaleness is how old the last proof of the watch may be for anything.
 	MaxStaleness time.Duration
 
-	held        atomic.Int64 // bytes of the messages of calls with effects that are under way
-	unavailable seldom       // the log that callers cannot be authenticated
+	held        atomic.Int64   // bytes of the messages of calls with effects that are under way
+	recording   sync.WaitGroup // outcomes that are recorded after their agents were answered
+	unavailable seldom         // the log that callers cannot be authenticated
+}
+
+// Finish waits until the outcomes of all calls that were answered are on record, or the context ends. Nothing may be
+// served any more.
+func (g *Gateway) Finish(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { //nolint:contextcheck // it ends with what it waits for
+		g.recording.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("record the outcome of every call: %w", ctx.Err())
+	}
 }
 
 // ServeHTTP relays one request of an agent, or answers it.

@@ -57,6 +57,7 @@ type rig struct {
 	server   *Server
 	gateway  *Gateway
 	front    *httptest.Server
+	agents   *http.Transport // nil for the default one
 	api      client.Client
 	receipts string
 	ids      atomic.Int64
@@ -402,6 +403,9 @@ func (r *rig) do(ctx context.Context, method, body string, headers ...string) go
 			continue
 		}
 		req.Header.Add(headers[i], headers[i+1])
+	}
+	if r.agents != nil {
+		return read(r.agents.RoundTrip(req))
 	}
 	return read(http.DefaultTransport.RoundTrip(req))
 }

@@ -74,9 +74,17 @@ type dialled struct {
 	endpoint.Upstream
 	// digest of the endpoint that the upstream was worked out from.
 	digest string
-	// pool keeps connections; fresh makes one for each call with effects, so that a connection that the server closed
-	// while it was idle never leaves the fate of such a call unknown.
-	pool, fresh *http.Transport
+	// pool keeps connections for what has no effects.
+	pool *http.Transport
+}
+
+// fresh returns a transport for one call with effects, with a connection of its own: one that the server closed while it
+// was idle must never leave the fate of the call unknown. Over HTTP/2 a transport that is shared would not do: what it
+// dialled for a call that was given up it keeps for the next.
+func (d *dialled) fresh() *http.Transport {
+	transport := d.own().Transport()
+	transport.DisableKeepAlives = true
+	return transport
 }
 
 // Snapshot returns the view in force, nil when there is none.
@@ -264,8 +272,7 @@ func (s *Server) Dial(up *endpoint.Upstream, digest string) {
 	var next *dialled
 	if up != nil {
 		next = &dialled{Upstream: *up, digest: digest}
-		next.pool, next.fresh = next.own().Transport(), next.own().Transport()
-		next.fresh.DisableKeepAlives = true
+		next.pool = next.own().Transport()
 	}
 	s.upstream.Store(next)
 	if old == nil {
@@ -365,7 +372,7 @@ func (s *Server) send(ctx context.Context, out outbound) (resp *http.Response, s
 	req.Header = outboundHeader(out.request.Header, up.Headers, out.headers)
 	transport := up.pool
 	if out.effect {
-		transport = up.fresh
+		transport = up.fresh()
 	}
 	resp, err = transport.RoundTrip(req)
 	switch {

@@ -20,6 +20,9 @@ const (
 	idleTimeout      = 90 * time.Second
 	// idlePerHost is well above net/http's two, which opens a new connection for most calls of a busy server.
 	idlePerHost = 64
+	// pingAfter is how long nothing may come on a connection of HTTP/2 before the server is asked whether it is there, and
+	// pingTimeout how long that may take: many messages share such a connection, and all would wait with it.
+	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
 	// maxResponseHeader bounds the headers of an answer, in bytes.
 	maxResponseHeader = 64 << 10
 )
@@ -65,6 +68,7 @@ func (p Policy) Transport(tlsConfig *tls.Config) *http.Transport {
 		MaxResponseHeaderBytes: maxResponseHeader,
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
 }
 
