@@ -42,7 +42,7 @@ func (r *rig) connects() (agent *client.Client, told <-chan string) {
 	return agent, notes
 }
 
-func callOf(name string) mcp.CallToolRequest {
+func calling(name string) mcp.CallToolRequest {
 	request := mcp.CallToolRequest{}
 	request.Params.Name, request.Params.Arguments = name, map[string]any{"n": 1}
 	return request
@@ -74,7 +74,7 @@ func TestARealClientAndServerOfHTTPAndSSEAreGoverned(t *testing.T) {
 		t.Errorf("tools (-want +got):\n%s", diff)
 	}
 
-	got, err := agent.CallTool(ctx, callOf("get_invoice"))
+	got, err := agent.CallTool(ctx, calling("get_invoice"))
 	if err != nil || textOfResult(got) != "did get_invoice" || s.runs("get_invoice") != 1 {
 		t.Errorf("a read: %+v, %v", got, err)
 	}
@@ -82,17 +82,17 @@ func TestARealClientAndServerOfHTTPAndSSEAreGoverned(t *testing.T) {
 		t.Errorf("told: %s", note)
 	}
 
-	got, err = agent.CallTool(ctx, callOf("update_invoice"))
+	got, err = agent.CallTool(ctx, calling("update_invoice"))
 	if err != nil || !got.IsError || s.runs("update_invoice") != 0 {
 		t.Fatalf("before it is approved: %+v, %v", got, err)
 	}
 	r.decide(v1alpha1.DecisionApproved)
-	got, err = agent.CallTool(ctx, callOf("update_invoice"))
+	got, err = agent.CallTool(ctx, calling("update_invoice"))
 	if err != nil || got.IsError || textOfResult(got) != "did update_invoice" || s.runs("update_invoice") != 1 {
 		t.Errorf("approved: %+v, %v", got, err)
 	}
 	r.until("the outcome", func() bool { return r.request().CurrentPhase() == v1alpha1.PhaseSucceeded })
-	if got, err = agent.CallTool(ctx, callOf("delete_account")); err != nil || !got.IsError || s.runs("delete_account") != 0 {
+	if got, err = agent.CallTool(ctx, calling("delete_account")); err != nil || !got.IsError || s.runs("delete_account") != 0 {
 		t.Errorf("denied: %+v, %v", got, err)
 	}
 
