@@ -39,7 +39,9 @@ func newTrusting(t *testing.T, ca *authority.Authority) *trusting {
 	r.show(ca, "127.0.0.1")
 	secured := httptest.NewUnstartedServer(r.upstream.Config.Handler)
 	secured.EnableHTTP2 = true
-	secured.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.shown.Load(), nil }}
+	secured.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{*r.shown.Load()}, NextProtos: []string{"h2"}}, nil
+	}}
 	secured.StartTLS()
 	t.Cleanup(secured.Close)
 	secret := &corev1.Secret{

@@ -238,6 +238,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		copyHeader(e.reply.w.Header(), resp.Header)
 		e.reply.w.WriteHeader(resp.StatusCode)
 		e.reply.committed = true
+		e.reply.within(func() error { return nil }) // who waits for the headers has them before the first event
 	}
 	clean := e.server.overhear(e.owner(), sanitize(nil)) // what is withheld is followed by a word of the gateway's own
 	first, resumable := true, false

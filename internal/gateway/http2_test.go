@@ -72,7 +72,7 @@ func TestHTTP2ChangesNothingOfWhatPasses(t *testing.T) {
 	t.Parallel()
 	agentSends := []string{
 		"Authorization", "Bearer agent", "Cookie", "session=1", "X-Tenant", "a", "Traceparent", "00-1", "Mcp-Session-Id", "s",
-		"Mcp-Tenant", "b", "Proxy-Authorization", "Basic x", "X-Configured", "no", "Forwarded", "for=1",
+		"Mcp-Tenant", "b", "Proxy-Authorization", "Basic x", "X-Configured", "no", "Forwarded", "for=1", "User-Agent", "agent",
 	}
 	for name, body := range map[string]string{
 		"a read":            toolCall("get_invoice", `{"n" : 1}`),
