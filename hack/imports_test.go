@@ -25,7 +25,7 @@ var allowed = map[string][]string{
 	"internal/receipt":     {"internal/glyph"},
 	"internal/strictjson":  {},
 	"internal/wire":        {"internal/strictjson"},
-	"internal/tool":        {"internal/strictjson", "internal/glyph"},
+	"internal/tool":        {"api/v1alpha1", "internal/strictjson", "internal/glyph"},
 	"internal/vote":        {"api/v1alpha1", "internal/strictjson"},
 	"internal/votingkey":   {"api/v1alpha1", "internal/vote", "internal/fixture"},
 	"internal/serving":     {"api/v1alpha1", "internal/fixture"},

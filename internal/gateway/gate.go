@@ -104,7 +104,8 @@ func (g *gated) prepare() (ready, done bool) {
 		return false, false
 	}
 	g.undefined, g.wouldRefuse = err != nil, ""
-	if g.message.Call.Task && !runsAsTask(definition) {
+	// The revision that HTTP+SSE belongs to knows no tasks.
+	if g.message.Call.Task && (g.legacy != nil || !runsAsTask(definition)) {
 		g.wouldRefuse = codeNoTask
 	}
 	switch {

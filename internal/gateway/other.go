@@ -53,7 +53,7 @@ func (m *other) serve(w http.ResponseWriter) {
 			return
 		}
 	}
-	if m.message.AboutTasks() {
+	if m.message.AboutTasks() && m.legacy == nil { // over HTTP+SSE no task is governed
 		m.serveTask(w, snap)
 		return
 	}

@@ -27,8 +27,8 @@ func (c *call) goesOn() bool { return c.message.Call.InputResponses || c.message
 func (g *gated) nextRound() {
 	var f *openCall
 	why := flow.Unknown
-	asked, readable := g.message.Round()
-	if readable && g.want.ActionHash != "" {
+	asked := g.message.Round()
+	if g.want.ActionHash != "" {
 		f, why = g.server.flows.Take(flow.Call{Owner: g.owner(), Action: g.want.ActionHash}, asked)
 	}
 	e := &execution{gated: g, round: f}

@@ -20,18 +20,14 @@ type Round struct {
 	Answers []string
 }
 
-// Round returns what a tools/call that goes on carries. ok is false where a member is not of the type that MCP gives it,
-// so that nobody can tell what a server would read.
-func (m *Message) Round() (round Round, ok bool) {
+// Round returns what a tools/call that goes on carries; Parse refused what is not of the type that MCP gives it.
+func (m *Message) Round() (round Round) {
 	state, answers := m.params.Get("requestState"), m.params.Get("inputResponses")
-	if !isOneOf(state, strictjson.None, strictjson.String) || !isOneOf(answers, strictjson.None, strictjson.Object) {
-		return Round{}, false
-	}
 	for name := range answers.Members() {
 		round.Answers = append(round.Answers, name.Text())
 	}
 	round.State, round.HasState = state.Text(), state.Exists()
-	return round, true
+	return round
 }
 
 // TaskTTL returns how long a tools/call asks for its task to be kept, 0 where it does not say.
