@@ -83,7 +83,7 @@ type Gateway struct {
 // served any more.
 func (g *Gateway) Finish(ctx context.Context) error {
 	done := make(chan struct{})
-	go func() { //nolint:contextcheck // it ends with what it waits for
+	go func() {
 		g.recording.Wait()
 		close(done)
 	}()
