@@ -80,7 +80,7 @@ conformance: ## Run the MCP conformance suite and clients that are not ours, dir
 	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test $(RACE) -count=1 -v -timeout 20m -run TestTheSuiteFindsNothingWorse ./test/conformance
 
 .PHONY: bench
-bench: ## Measure classify, decide, hash, scan, a call through the gateway beside the same call direct and through a plain proxy, and 100 gateways: revocations, start, memory, requests. About 20 minutes.
+bench: ## Measure classify, decide, hash, scan, a call through the gateway beside the same call direct and through a plain proxy, and 100 gateways: revocations, start, memory, requests. About a quarter of an hour.
 	go test -run '^$$' -bench . -benchmem $$(git grep -l '^func Benchmark' -- 'internal/*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
 	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test -run '^$$' -bench Revocation -benchtime 20x ./test/scale
 	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test -run '^$$' -bench 'Steady|Estate' -benchtime 1x -timeout 30m ./test/scale
