@@ -6,7 +6,6 @@ package conformance
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -146,12 +145,7 @@ func (w *world) scriptFolder(t *testing.T) string {
 
 func (w *world) startFixture(t *testing.T) string {
 	t.Helper()
-	address := freeAddresses(t, 1)[0]
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "http://" + address + "/mcp"
+	url, port := freeEndpoint(t)
 	start(t, syscall.SIGTERM, nil, w.node, filepath.Join(w.scripts, "server", "main.mjs"), port).awaitHTTP(t, url, http.StatusBadRequest)
 	return url
 }

@@ -130,6 +130,17 @@ func freeAddresses(t *testing.T, n int) []string {
 	return addresses
 }
 
+// freeEndpoint returns where an MCP server that is started on the port will be.
+func freeEndpoint(t *testing.T) (url, port string) {
+	t.Helper()
+	address := freeAddresses(t, 1)[0]
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + address + "/mcp", port
+}
+
 // build builds the project's programs, as they are released, and returns their folder.
 func build(t *testing.T) string {
 	t.Helper()

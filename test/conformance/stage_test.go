@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -42,12 +41,7 @@ func newStage(t *testing.T) *stage {
 // everything starts the reference server of the protocol, and returns where it is.
 func (w *world) everything(t *testing.T) string {
 	t.Helper()
-	address := freeAddresses(t, 1)[0]
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := "http://" + address + "/mcp"
+	url, port := freeEndpoint(t)
 	// SIGINT is the one signal that it handles. Without a session a GET is a bad request to it.
 	start(t, syscall.SIGINT, []string{"PORT=" + port}, w.node, w.program("mcp-server-everything"), "streamableHttp").
 		awaitHTTP(t, url, http.StatusBadRequest)
