@@ -65,8 +65,12 @@ func statusError(status int) *Error {
 	}
 }
 
-// dialError turns what the network or TLS said into an Error.
+// dialError turns what the network or TLS said into an Error. It returns nil where the exchange was given up on this side,
+// which is no fault of the server and has a reason of its own.
 func dialError(err error) *Error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
 	if forbidden, ok := errors.AsType[*netguard.ForbiddenError](err); ok {
 		return &Error{Kind: AddressForbidden, Cause: "the server's address is refused: " + forbidden.Error()}
 	}

@@ -172,3 +172,16 @@ func TestATrustedAuthorityIsEnoughForTLS(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
+
+func TestWhatIsGivenUpHereIsNoFaultOfTheServer(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := (&net.Dialer{}).DialContext(ctx, "tcp", "localhost:1")
+	if got := dialError(err); err == nil || got != nil {
+		t.Errorf("given up: %v is %v", err, got)
+	}
+	if got := dialError(io.EOF); got == nil {
+		t.Error("a connection that breaks off is no fault")
+	}
+}
