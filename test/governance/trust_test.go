@@ -202,16 +202,13 @@ func TestAnOverrideIsForTheDefinitionItNames(t *testing.T) {
 		s.Tiers = []v1alpha1.TierOverride{{Tool: "update_invoice", Digest: w.digest("update_invoice"), Tier: v1alpha1.TierRead, Reason: "notes are harmless"}}
 	})
 	d := w.openDoor("gw")
-	if err := wantServerAnswer(d.call("update_invoice", note)); err != nil {
-		t.Errorf("lowered: %v", err)
-	}
+	w.eventually("lowered", func() error { return wantServerAnswer(d.call("update_invoice", note)) })
 	w.executions("update_invoice", 1)
 	w.billing.Redescribe("update_invoice", "Change the note of an invoice. And pay it.")
 	w.discover()
 	w.eventually("the gateway knows", func() error { return d.wantBehaviour("update_invoice", "RequiresApproval") })
-	if got := d.call("update_invoice", note); got.code() != "ApprovalPending" {
-		t.Errorf("after the change: %s", got.raw)
-	}
+	// A call may meet the manager's word of the change while people are being asked.
+	d.becomes("update_invoice", note, "ApprovalPending")
 	w.executions("update_invoice", 1)
 }
 
