@@ -20,6 +20,8 @@ const (
 	idleTimeout      = 90 * time.Second
 	// idlePerHost is well above net/http's two, which opens a new connection for most calls of a busy server.
 	idlePerHost = 64
+	// writeBuffer takes the headers and the body of an ordinary message, so that they leave in one write.
+	writeBuffer = 32 << 10
 	// pingAfter is how long nothing may come on a connection of HTTP/2 before the server is asked whether it is there, and
 	// pingTimeout how long that may take: many messages share such a connection, and all would wait with it.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
@@ -66,6 +68,7 @@ func (p Policy) Transport(tlsConfig *tls.Config) *http.Transport {
 		MaxIdleConnsPerHost:    idlePerHost,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
+		WriteBufferSize:        writeBuffer,
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},

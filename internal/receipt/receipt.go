@@ -287,6 +287,14 @@ func parseEnvelope(line []byte) (e envelope, ok bool) {
 func escape(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
+		plain := 0
+		for plain < len(text) && ' ' <= text[plain] && text[plain] <= '~' {
+			plain++
+		}
+		if plain > 0 { // nearly all of it, at once
+			out, text = append(out, text[:plain]...), text[plain:]
+			continue
+		}
 		r, size := utf8.DecodeRune(text)
 		if glyph.Visible(r) {
 			out = append(out, text[:size]...)

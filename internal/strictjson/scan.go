@@ -266,17 +266,19 @@ func (s *scanner) str(i int) (end int, escaped bool, fault failure) {
 }
 
 // plain returns the index of the first byte from i on that is none of the ordinary ones of a string: printable ASCII but
-// for the quote and the backslash. Most of a long message is ordinary, so eight bytes are looked at together.
+// for the quote and the backslash. Most of a long message is ordinary, so many bytes are looked at together.
 func plain(data []byte, i int) int {
-	const low, high = 0x0101010101010101, 0x8080808080808080
+	for ; len(data)-i >= 32; i += 32 {
+		block := data[i : i+32 : i+32]
+		a, b := special(block), special(block[8:])
+		c, d := special(block[16:]), special(block[24:])
+		if a|b|c|d != 0 {
+			break
+		}
+	}
 	for ; len(data)-i >= 8; i += 8 {
-		word := binary.LittleEndian.Uint64(data[i:])
-		quote, backslash := word^(low*'"'), word^(low*'\\')
-		// The high bit of a byte is set where it is under a space, where the difference is zero, or where it was set. A
-		// borrow may set it above the first such byte too, which the count of zeros below it does not see.
-		special := ((word - low*' ') | (quote - low) | (backslash - low) | word) & high
-		if special != 0 {
-			return i + bits.TrailingZeros64(special)/8
+		if marks := special(data[i:]); marks != 0 {
+			return i + bits.TrailingZeros64(marks)/8
 		}
 	}
 	for ; i < len(data); i++ {
@@ -285,6 +287,16 @@ func plain(data []byte, i int) int {
 		}
 	}
 	return i
+}
+
+// special marks the bytes among the first eight that are not ordinary, each by its high bit: where it is under a space,
+// where the difference is zero, or where it was set. A borrow may set it above the first such byte too, so only the
+// lowest mark counts.
+func special(data []byte) uint64 {
+	const low, high = 0x0101010101010101, 0x8080808080808080
+	word := binary.LittleEndian.Uint64(data)
+	quote, backslash := word^(low*'"'), word^(low*'\\')
+	return ((word - low*' ') | (quote - low) | (backslash - low) | word) & high
 }
 
 func (s *scanner) escape(i int) (next int, reason string) {

@@ -216,23 +216,21 @@ func skip(data []byte, i int) int {
 	return i
 }
 
-// skipString returns the end of a string that starts at i. A quote found once is not looked for again, so that the cost
-// stays in proportion to the length, whatever the escapes.
+// skipString returns the end of a string that starts at i.
 func skipString(data []byte, i int) int {
-	i++
-	quote := -1
-	for {
-		if quote < i {
-			next := bytes.IndexByte(data[min(i, len(data)):], '"')
-			if next < 0 {
-				return len(data)
-			}
-			quote = i + next
+	start := i
+	for i++; ; {
+		quote := bytes.IndexByte(data[min(i, len(data)):], '"')
+		if quote < 0 {
+			return len(data)
 		}
-		backslash := bytes.IndexByte(data[i:quote], '\\')
-		if backslash < 0 {
-			return quote + 1
+		i += quote + 1
+		backslash := i - 2
+		for backslash > start && data[backslash] == '\\' {
+			backslash--
 		}
-		i += backslash + 2
+		if escaped := (i-backslash)%2 != 0; !escaped {
+			return i
+		}
 	}
 }
