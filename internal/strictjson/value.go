@@ -79,13 +79,15 @@ func (v Value) AppendText(dst []byte) []byte { return appendUnescaped(dst, v.inn
 
 // Is tells whether v is a string whose unescaped text is text.
 func (v Value) Is(text string) bool {
-	if v.Kind() != String {
+	inner := v.inner()
+	switch {
+	case v.Kind() != String || len(inner) < len(text): // escapes make it longer
 		return false
+	case len(inner) == len(text):
+		return string(inner) == text && !v.Escaped()
+	default:
+		return v.Escaped() && string(v.AppendText(nil)) == text
 	}
-	if v.Escaped() {
-		return string(v.AppendText(nil)) == text
-	}
-	return string(v.inner()) == text
 }
 
 // inner is what stands between the quotes of a string.
