@@ -49,7 +49,7 @@ var allowed = map[string][]string{
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
 		"internal/approval", "internal/flow", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
 		"internal/netguard", "internal/glyph", "internal/identity", "internal/vote", "internal/expr",
-		"internal/fixture/authority",
+		"internal/fixture/authority", "internal/fixture/collector", "internal/tracing",
 	},
 	"internal/cli":           {"api/v1alpha1", "internal/receipt", "internal/definitions", "internal/glyph", "internal/manifest", "internal/expr", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
 	"internal/fixture":       {"api/v1alpha1"},
@@ -57,10 +57,12 @@ var allowed = map[string][]string{
 	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/policy", "internal/survey", "internal/vote", "internal/fixture"},
 	"controllers":            {"api/v1alpha1", "internal/survey", "internal/definitions", "internal/glyph", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
 	"cmd/manager":            {"api/v1alpha1", "internal/survey", "controllers", "internal/discovery", "internal/netguard", "internal/policy", "internal/admission", "internal/serving", "internal/votingkey", "internal/notify", "internal/fixture"},
-	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/policy", "internal/receipt", "internal/tool", "internal/vote", "internal/fixture", "internal/fixture/authority", "internal/fixture/booth", "internal/fixture/login"},
+	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/policy", "internal/receipt", "internal/tool", "internal/tracing", "internal/vote", "internal/fixture", "internal/fixture/authority", "internal/fixture/collector", "internal/fixture/booth", "internal/fixture/login"},
 	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "internal/survey", "controllers", "internal/definitions", "internal/cli", "internal/policy", "internal/tool", "internal/fixture", "internal/fixture/booth"},
 
 	"internal/fixture/authority": {},
+	"internal/fixture/collector": {},
+	"internal/tracing":           {"internal/wire", "internal/fixture/collector"},
 }
 
 // TestImportsFollowTheMap parses the files itself: what a child process reads is not seen by the test cache.

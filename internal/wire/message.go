@@ -44,6 +44,19 @@ type Message struct {
 	params strictjson.Value
 }
 
+// Meta returns what the _meta of the params has under a key; its place is that in Raw. It does not exist where there is
+// no such key.
+func (m Message) Meta(key string) strictjson.Value { return m.params.Get("_meta").Get(key) }
+
+// Target returns what an Mcp-Name header would repeat, "" where the method has no such thing.
+func (m Message) Target() string {
+	known, _ := Lookup(m.Method)
+	if known.NameParam == "" {
+		return ""
+	}
+	return m.params.Get(known.NameParam).Text()
+}
+
 // Call is what a tools/call request asks for.
 type Call struct {
 	// Name of the tool, unescaped; compared byte for byte.
