@@ -47,6 +47,7 @@ type options struct {
 	allow             []string
 	maxStaleness      time.Duration
 	drain             time.Duration
+	tracing           bool
 	verbosity         int
 
 	cluster *rest.Config
@@ -87,6 +88,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.allow, "allow-address", nil, "loopback, link-local, private or cluster addresses that may be dialled, as CIDR blocks")
 	flags.DurationVar(&o.maxStaleness, "max-staleness", 5*time.Minute, "how long reads go on after the last proof that the watch of the Kubernetes API works")
 	flags.DurationVar(&o.drain, "drain", 5*time.Minute, "how long calls in flight may take after a request to stop")
+	flags.BoolVar(&o.tracing, "tracing", false, "send OpenTelemetry spans of messages by OTLP; where to, and which, say the OTEL_* variables of the environment")
 	flags.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log; 4 shows details")
 	flags.AddGoFlag(flag.CommandLine.Lookup("kubeconfig"))
 }

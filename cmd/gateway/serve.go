@@ -55,6 +55,11 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return errors.Join(err, agents.Close(), receipts.Close())
 	}
+	tracer, flush, err := o.tracer(ctx)
+	if err != nil {
+		return errors.Join(err, agents.Close(), receipts.Close())
+	}
+	p.door.gateway.Tracer = tracer
 	follow := func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return p.door.letIn(ctx, o, p.live, flags.oidc) })
@@ -68,6 +73,7 @@ func serve(ctx context.Context, o options) error {
 		return group.Wait()
 	}
 	err = runAll(ctx, o, p.door, follow, flags.shown.listen(agents), opsHandler(p.door, p.registry))
+	flush()
 	return errors.Join(err, receipts.Close())
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -44,6 +45,7 @@ type call struct {
 	legacy    *legacyRequest // how it goes to a server of HTTP+SSE; nil to any other
 	// wouldRefuse is the code by which the way that the call takes would be refused if the server did not only observe.
 	wouldRefuse string
+	span        *tracing.Span
 }
 
 // send sends the call to the server and returns its answer; sent is as of Server.send.
@@ -191,14 +193,14 @@ func hasParamHeaders(h http.Header) bool {
 
 // passRead lets a Read call through.
 func (c *call) passRead(ctx context.Context, j judged) {
-	if _, err := c.Receipts.Append(c.receipt(j, receipt.KindDecision), receipt.Batched); err != nil {
+	if err := c.note(c.receipt(j, receipt.KindDecision), receipt.Batched); err != nil {
 		c.refuseUnrecorded(j)
 		return
 	}
 	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
 	ctx, cancel := context.WithTimeout(ctx, j.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
-	out := outbound{request: c.request, caller: c.owner(), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest}
+	out := outbound{request: c.request, caller: c.owner(), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest, span: c.span}
 	if c.legacy != nil {
 		c.legacy.passRead(ctx, c, out)
 		return
@@ -208,7 +210,7 @@ func (c *call) passRead(ctx context.Context, j judged) {
 		c.reply.refuse(upstreamRefusal(err))
 		return
 	}
-	relay{transform: c.freeTasks(sanitize(c.message.ID)), id: c.message.ID}.run(c.reply.w, resp)
+	relay{transform: c.span.Watch(c.freeTasks(sanitize(c.message.ID))), id: c.message.ID, span: c.span}.run(c.reply.w, resp)
 }
 
 // What the API takes; a policy with a very long name, or message, must not keep people from being asked.

@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -50,7 +51,7 @@ type execution struct {
 // leaves, and what left is followed to its end even when the agent has gone.
 func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 	e := &execution{gated: g, fate: g.newFate(claimed)}
-	if _, err := g.Receipts.Append(e.receipt(receipt.KindDecision), receipt.Sync); err != nil {
+	if err := g.note(e.receipt(receipt.KindDecision), receipt.Sync); err != nil {
 		e.unsent(unrecorded)
 		e.end(func() { g.refuseUnrecorded(g.judged) })
 		return
@@ -75,7 +76,7 @@ func (e *execution) leave() {
 	ctx, cancel := e.detached(e.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
 	resp, sent, err := e.send(ctx, outbound{
-		request: e.request, caller: e.owner(), body: e.message.Raw, headers: mcpHeaders, endpoint: e.want.EndpointDigest, effect: true})
+		request: e.request, caller: e.owner(), body: e.message.Raw, headers: mcpHeaders, endpoint: e.want.EndpointDigest, effect: true, span: e.span})
 	switch {
 	case err == nil:
 		e.relay(resp)
@@ -251,7 +252,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		e.reply.raw(event)
 		return true
 	}
-	err := pumpEvents(resp.Body, sink, func(message []byte) []byte {
+	err := pumpEvents(resp.Body, sink, e.span.Watch(func(message []byte) []byte {
 		if answer, found, err := wire.ScanAnswer(message); err == nil && found && slices.Equal(answer.ID, e.message.ID) {
 			if !e.goesOn && !e.keep(answer) {
 				e.settle(outcomeOf(answer), message)
@@ -259,7 +260,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 			e.recordPromptly()
 		}
 		return clean(message)
-	})
+	}))
 	switch {
 	case e.goesOn || e.over():
 		e.record()
@@ -291,7 +292,7 @@ func (e *execution) relayWhole(resp *http.Response) {
 func (e *execution) answerWhole(resp *http.Response, body []byte) {
 	isJSON := contentType(resp.Header) == "application/json"
 	if isJSON {
-		body = sanitize(e.message.ID)(body)
+		body = e.span.Watch(sanitize(e.message.ID))(body)
 	}
 	if !e.reply.committed {
 		copyHeader(e.reply.w.Header(), resp.Header)
@@ -322,6 +323,7 @@ func (e *execution) settle(outcome v1alpha1.ExecutionOutcome, answer []byte) {
 		}
 		e.server.flows.End(e.round)
 	}
+	e.span.Decided(tracing.Decision{Outcome: string(outcome)})
 	e.fate.settle(e.receipt(receipt.KindOutcome), outcome, answer)
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/vote"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
@@ -68,6 +69,8 @@ type Gateway struct {
 	Loopback bool
 	// Metrics count what was decided.
 	Metrics *Metrics
+	// Tracer makes a span of every message; nil makes none.
+	Tracer *tracing.Tracer
 	// Stopping ends when the gateway is to stop: streams that agents only listen on end then, so that they do not keep
 	// it from stopping. Nil for never.
 	Stopping context.Context
@@ -199,15 +202,18 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 		g.refuseMessage(w, server, codeMalformed, refusal)
 		return
 	}
+	span := g.Tracer.Serve(r, server.Key, message)
+	defer span.End()
 	if message.Call != nil {
 		c := &call{
 			Gateway: g, caller: who, server: server, message: message, arguments: expr.NewArguments(message.Call.Arguments), request: r,
-			id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message),
+			id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message), span: span,
 		}
+		c.reply.span = span
 		c.serve()
 		return
 	}
-	m := &other{Gateway: g, caller: who, server: server, message: message, request: r}
+	m := &other{Gateway: g, caller: who, server: server, message: message, request: r, span: span}
 	m.serve(w)
 }
 

@@ -76,7 +76,11 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 		return
 	}
 	p := &legacyRequest{stream: s, id: wire.IDOf(message.ID), done: make(chan struct{})}
-	m := &other{Gateway: g, caller: who, server: server, message: message, request: r, legacy: p}
+	span := g.Tracer.Serve(r, server.Key, message)
+	if message.Call == nil {
+		defer span.End() // that of a call ends with the call
+	}
+	m := &other{Gateway: g, caller: who, server: server, message: message, request: r, legacy: p, span: span}
 	if message.Kind != wire.Request {
 		m.serve(w)
 		return
@@ -90,6 +94,8 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 		if p.cancel != nil {
 			p.cancel()
 		}
+		span.Refused(refusal.Code)
+		span.End()
 		g.refuseMessage(w, server, code, refusal)
 		return
 	}
@@ -100,8 +106,9 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 	}
 	c := &call{
 		Gateway: g, caller: who, server: server, message: message, arguments: expr.NewArguments(message.Call.Arguments), request: r.WithContext(ctx),
-		id: g.NewID(), started: g.Clock.Now(), reply: newReply(legacyWriter{p}, r, message), legacy: p,
+		id: g.NewID(), started: g.Clock.Now(), reply: newReply(legacyWriter{p}, r, message), legacy: p, span: span,
 	}
+	c.reply.span = span
 	c.reply.events, c.reply.committed = true, true // all that the agent is told comes as events
 	w.WriteHeader(http.StatusAccepted)
 	go s.run(c) // it outlives its POST; its stream waits for it
@@ -126,6 +133,7 @@ func readMessage(w http.ResponseWriter, r *http.Request) (wire.Message, *wire.Re
 // run takes a call to its end. A fault in it ends the call and nothing else, as in a handler of HTTP.
 func (s *legacyStream) run(c *call) {
 	defer s.leaveCall(c.legacy)
+	defer c.span.End()
 	defer func() {
 		if fault := recover(); fault != nil {
 			log.FromContext(c.request.Context()).Error(fmt.Errorf("panic: %v\n%s", fault, debug.Stack()), "call failed", "server", s.server.Key.String())
@@ -254,6 +262,7 @@ func (p *legacyRequest) exchange(ctx context.Context, out outbound, transform fu
 	case err == nil:
 		discard(resp)
 		if err := p.wait(ctx); err != nil {
+			out.span.Received(nil, err)
 			return nil, true, err
 		}
 	case !sent || p.stream.forget(p):
@@ -291,7 +300,7 @@ func discard(resp *http.Response) {
 
 // passRead lets a Read call through. Its answer passes in its place among the events of the server.
 func (p *legacyRequest) passRead(ctx context.Context, c *call, out outbound) {
-	resp, _, err := p.exchange(ctx, out, sanitize(c.message.ID))
+	resp, _, err := p.exchange(ctx, out, c.span.Watch(sanitize(c.message.ID)))
 	switch {
 	case err != nil:
 		c.reply.refuse(upstreamRefusal(err))
@@ -304,16 +313,16 @@ func (p *legacyRequest) passRead(ctx context.Context, c *call, out outbound) {
 // relay passes a message that is no call. The answer of the server to its POST is the agent's; what the message asks for
 // comes by the stream.
 func (p *legacyRequest) relay(w http.ResponseWriter, m *other) {
-	answer, transform := relay{id: m.message.ID}, func(message []byte) []byte { return message }
+	answer, transform := relay{id: m.message.ID, span: m.span}, func(message []byte) []byte { return message }
 	if known, _ := wire.Lookup(m.message.Method); known.Governed {
 		transform = m.listFilter(m.server, m.caller, m.message.ID)
 		answer.transform = transform
 	}
-	resp, _, err := p.post(m.request.Context(), outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: allHeaders}, transform)
+	resp, _, err := p.post(m.request.Context(), outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: allHeaders, span: m.span}, transform)
 	switch {
 	case err != nil:
 		p.stream.forget(p)
-		writeUpstreamError(w, m.message.ID, err)
+		m.refuseUpstream(w, err)
 	case resp.StatusCode >= http.StatusMultipleChoices:
 		p.stream.forget(p)
 		answer.run(w, resp)

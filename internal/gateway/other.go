@@ -13,6 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -24,6 +25,7 @@ type other struct {
 	message wire.Message
 	request *http.Request
 	legacy  *legacyRequest // how it goes to a server of HTTP+SSE; nil to any other
+	span    *tracing.Span
 }
 
 // codeByPolicy is the code of the JSON-RPC error by which the gateway refuses what is well-formed and no call of a tool.
@@ -33,6 +35,7 @@ const codeByPolicy = -32010
 func (m *other) serve(w http.ResponseWriter) {
 	snap := m.server.Snapshot()
 	if snap == nil {
+		m.span.Refused(mcp.INTERNAL_ERROR)
 		writeNotReady(w, m.message.ID)
 		return
 	}
@@ -88,6 +91,7 @@ func (m *other) refuse(w http.ResponseWriter, snap *snapshot.Snapshot, d policy.
 		m.refuseUnrecorded(w)
 		return
 	}
+	m.span.Decided(tracing.Decision{Call: r.CallID})
 	m.answer(w, string(d.Reason), d.GatedBy, text)
 }
 
@@ -101,6 +105,8 @@ func (m *other) answer(w http.ResponseWriter, code, rule, text string) {
 	if rule != "" {
 		data = strictjson.AppendString(append(data, `,"rule":`...), rule)
 	}
+	m.span.Decided(tracing.Decision{Verdict: policy.Deny.String(), Code: code, Rule: rule})
+	m.span.Refused(codeByPolicy)
 	refusal := wire.Refusal{Status: http.StatusOK, Code: codeByPolicy, Message: speaker + text, Data: append(data, '}')}
 	switch {
 	case m.message.ID == nil:
@@ -120,7 +126,7 @@ func (m *other) relay(w http.ResponseWriter) {
 		return
 	}
 	server, message := m.server, m.message
-	out := outbound{request: m.request, caller: m.owner(), body: message.Raw, headers: allHeaders}
+	out := outbound{request: m.request, caller: m.owner(), body: message.Raw, headers: allHeaders, span: m.span}
 	ctx := m.request.Context()
 	if message.Method == string(mcp.MethodSubscriptionsListen) { // the stream of revisions without GET
 		var cancel context.CancelFunc
@@ -129,15 +135,21 @@ func (m *other) relay(w http.ResponseWriter) {
 	}
 	resp, _, err := server.send(ctx, out)
 	if err != nil {
-		writeUpstreamError(w, message.ID, err)
+		m.refuseUpstream(w, err)
 		return
 	}
-	answer := relay{id: message.ID}
+	answer := relay{id: message.ID, span: m.span}
 	if message.Method == string(mcp.MethodSubscriptionsListen) {
 		answer.transform = server.overhear(m.owner(), func(message []byte) []byte { return message })
 	}
 	if known, _ := wire.Lookup(message.Method); known.Governed {
-		answer.transform = m.listFilter(server, m.caller, message.ID)
+		answer.transform = m.span.Watch(m.listFilter(server, m.caller, message.ID))
 	}
 	answer.run(w, resp)
+}
+
+// refuseUpstream answers for a server that cannot be reached.
+func (m *other) refuseUpstream(w http.ResponseWriter, err error) {
+	m.span.Refused(mcp.INTERNAL_ERROR)
+	writeUpstreamError(w, m.message.ID, err)
 }

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -28,6 +31,13 @@ func (c *call) receipt(j judged, kind receipt.Kind) receipt.Receipt {
 		r.ServerUID, r.EndpointDigest, r.ToolDigest = string(j.snap.Server.UID), j.snap.EndpointDigest, toolDigest(j.snap, d)
 	}
 	return r
+}
+
+// note keeps a receipt of the call, and has its span say the same.
+func (c *call) note(r receipt.Receipt, durability receipt.Durability) error {
+	c.span.Decided(tracing.Decision{Verdict: string(r.Verdict), Code: r.Code, Tier: r.Tier, Rule: r.GatedBy, Call: r.CallID, Request: r.Request, Outcome: r.Outcome})
+	_, err := c.Receipts.Append(r, durability)
+	return err
 }
 
 // refuse answers the call in place of the server, and records it. request may be nil.
@@ -48,7 +58,7 @@ func (c *call) refuse(j judged, request *v1alpha1.ApprovalRequest, n notice) {
 	if n.recorded == "" {
 		n.tier, n.rule = string(j.decision.Tier), j.decision.GatedBy
 	}
-	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+	if err := c.note(r, receipt.Batched); err != nil {
 		c.refuseUnrecorded(j)
 		return
 	}
@@ -116,7 +126,7 @@ func (c *call) refuseMalformed(j judged, code string, refusal *wire.Refusal) {
 	c.Metrics.refused(c.server.Key, codeMalformed)
 	r := c.receipt(j, receipt.KindDecision)
 	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, code, refusal.Message
-	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+	if err := c.note(r, receipt.Batched); err != nil {
 		c.refuseUnrecorded(j)
 		return
 	}
@@ -127,7 +137,7 @@ func (c *call) refuseMalformed(j judged, code string, refusal *wire.Refusal) {
 func (c *call) refuseNotReady() {
 	r := c.receipt(judged{}, receipt.KindDecision)
 	r.Verdict, r.Code = receipt.VerdictDeny, "NotReady"
-	if _, err := c.Receipts.Append(r, receipt.Batched); err != nil {
+	if err := c.note(r, receipt.Batched); err != nil {
 		c.refuseUnrecorded(judged{})
 		return
 	}
@@ -136,6 +146,7 @@ func (c *call) refuseNotReady() {
 		c.reply.refuse(notReady())
 		return
 	}
+	c.span.Refused(mcp.INTERNAL_ERROR)
 	writeNotReady(c.reply.w, c.message.ID)
 }
 

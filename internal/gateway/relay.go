@@ -14,6 +14,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -96,6 +97,8 @@ type relay struct {
 	transform func(message []byte) []byte
 	// id of the message that is answered, nil without one.
 	id []byte
+	// span is that of the message, nil without one.
+	span *tracing.Span
 }
 
 // run relays status, headers and body, and closes the body. An answer that breaks off breaks off for the agent too.
@@ -103,7 +106,7 @@ func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
 	kind := contentType(resp.Header)
 	if f.transform != nil && isEncoded(resp.Header) {
-		writeRefusal(w, badAnswer("is encoded although it was not asked to be").For(f.id))
+		f.refuse(w, badAnswer("is encoded although it was not asked to be"))
 		return
 	}
 	switch {
@@ -116,7 +119,7 @@ func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 	case f.transform != nil && kind == "application/json":
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 		if err != nil || len(body) > maxAnswer {
-			writeRefusal(w, badAnswer("broke off or is too large").For(f.id))
+			f.refuse(w, badAnswer("broke off or is too large"))
 			return
 		}
 		copyHeader(w.Header(), resp.Header)
@@ -129,6 +132,12 @@ func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 		w.WriteHeader(resp.StatusCode)
 		pumpBytes(resp.Body, w)
 	}
+}
+
+// refuse answers in place of the server.
+func (f relay) refuse(w http.ResponseWriter, refusal *wire.Refusal) {
+	f.span.Refused(refusal.Code)
+	writeRefusal(w, refusal.For(f.id))
 }
 
 // badAnswer stands in for an answer that cannot be relayed.

@@ -12,6 +12,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -24,6 +25,7 @@ type reply struct {
 	events    bool // the client reads event streams
 	stateless bool // the client speaks a revision whose results have a resultType
 	task      bool // the client asked for a task: it reads no result of a tool
+	span      *tracing.Span
 	serial    bool // the connection takes no other request before the end of this one
 	committed bool
 	gone      bool
@@ -133,7 +135,11 @@ func (p *reply) notice(n notice) {
 		p.refuse(n.refusal())
 		return
 	}
+	p.span.ToolError()
 	p.message(http.StatusOK, n.body(p.id, p.stateless))
 }
 
-func (p *reply) refuse(refusal *wire.Refusal) { p.message(refusal.Status, refusal.For(p.id).Body()) }
+func (p *reply) refuse(refusal *wire.Refusal) {
+	p.span.Refused(refusal.Code)
+	p.message(refusal.Status, refusal.For(p.id).Body())
+}

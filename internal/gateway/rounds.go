@@ -50,7 +50,7 @@ func (g *gated) nextRound() {
 		e.giveUp(*n)
 		return
 	}
-	if _, err := g.Receipts.Append(e.receipt(receipt.KindDecision), receipt.Sync); err != nil {
+	if err := g.note(e.receipt(receipt.KindDecision), receipt.Sync); err != nil {
 		g.server.flows.Release(f)
 		g.refuseUnrecorded(g.judged)
 		return
@@ -115,7 +115,7 @@ func (e *execution) notSent(err error) {
 	e.server.flows.Release(e.round)
 	r := e.receipt(receipt.KindDecision)
 	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, "RoundNotSent", "the server could not be reached"
-	if _, err := e.Receipts.Append(r, receipt.Batched); err != nil {
+	if err := e.note(r, receipt.Batched); err != nil {
 		e.Metrics.apiFailed(e.server.Key, "receipt")
 	}
 	e.reply.refuse(upstreamRefusal(err))

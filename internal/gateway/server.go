@@ -31,6 +31,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 )
 
 // Server is one governed server as a gateway sees it.
@@ -349,6 +350,8 @@ type outbound struct {
 	endpoint string
 	// effect makes a connection of its own.
 	effect bool
+	// span is that of the message, nil without one.
+	span *tracing.Span
 }
 
 // send sends a request to the server and returns its answer. sent tells whether a connection was there that a byte
@@ -365,16 +368,17 @@ func (s *Server) send(ctx context.Context, out outbound) (resp *http.Response, s
 	if err != nil {
 		return nil, false, fmt.Errorf("make request: %w", err)
 	}
-	if out.body != nil {
-		// Without GetBody the transport cannot send a call a second time.
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(out.body)), int64(len(out.body))
-	}
 	req.Header = outboundHeader(out.request.Header, up.Headers, out.headers)
+	if body := out.span.Send(req, out.body); body != nil {
+		// Without GetBody the transport cannot send a call a second time.
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
 	transport := up.pool
 	if out.effect {
 		transport = up.fresh()
 	}
 	resp, err = transport.RoundTrip(req)
+	out.span.Received(resp, err)
 	switch {
 	case err == nil:
 		s.sessions.note(req, resp, out.caller)

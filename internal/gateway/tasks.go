@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -67,12 +68,12 @@ func (m *other) serveTask(w http.ResponseWriter, snap *snapshot.Snapshot) {
 			return
 		}
 	}
-	resp, _, err := m.server.send(m.request.Context(), outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: headers})
+	resp, _, err := m.server.send(m.request.Context(), outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: headers, span: m.span})
 	if err != nil {
-		writeUpstreamError(w, m.message.ID, err)
+		m.refuseUpstream(w, err)
 		return
 	}
-	relay{id: m.message.ID, transform: m.server.overhear(m.owner(), m.aboutTasks)}.run(w, resp)
+	relay{id: m.message.ID, transform: m.span.Watch(m.server.overhear(m.owner(), m.aboutTasks)), span: m.span}.run(w, resp)
 }
 
 // refuseForeign answers as a server does that does not know the task.
@@ -88,6 +89,8 @@ func (m *other) refuseForeign(w http.ResponseWriter, snap *snapshot.Snapshot) {
 	if m.message.ID == nil {
 		refusal.Status = http.StatusForbidden
 	}
+	m.span.Decided(tracing.Decision{Verdict: policy.Deny.String(), Code: code, Call: r.CallID})
+	m.span.Refused(refusal.Code)
 	m.refuseMessage(w, m.server, code, refusal.For(m.message.ID))
 }
 
