@@ -63,11 +63,11 @@ func (w *writer) value(i int) int {
 	case c == '"':
 		return w.str(i)
 	case c == '-' || isDigit(c):
-		end := skip(w.data, i)
+		end := skip(w.data, i, extent{})
 		w.out = appendNumber(w.out, w.data[i:end])
 		return end
 	}
-	end := skip(w.data, i)
+	end := skip(w.data, i, extent{})
 	w.out = append(w.out, w.data[i:end]...)
 	return end
 }

@@ -34,7 +34,7 @@ func Scan(data []byte) (Value, error) {
 	if fault.reason != "" {
 		return Value{}, &Error{Offset: fault.at, Pointer: pointerTo(data, max(fault.at, fault.inside)), Reason: fault.reason}
 	}
-	return Value{doc: data, start: start, end: end}, nil
+	return Value{doc: data, start: start, end: end, bulk: s.bulk}, nil
 }
 
 // scanner reads a document once, left to right.
@@ -44,6 +44,8 @@ type scanner struct {
 	names names
 	// texts holds the names that were written with escapes, unescaped.
 	texts []byte
+	// bulk is the longest value on the third level so far.
+	bulk extent
 }
 
 // span is the text of a name: in data between its quotes, or in texts.
@@ -204,7 +206,12 @@ func (s *scanner) member(i, depth, first int) (int, failure) {
 	if i = s.space(end); i >= len(s.data) || s.data[i] != ':' {
 		return i, failure{at: i, reason: "expected a colon"}
 	}
-	return s.value(s.space(i+1), depth)
+	start := s.space(i + 1)
+	end, fault = s.value(start, depth)
+	if depth == 2 && end-start > int(s.bulk.end-s.bulk.start) {
+		s.bulk = extent{int32(start), int32(end)}
+	}
+	return end, fault
 }
 
 func (s *scanner) text(k span) []byte {
@@ -235,44 +242,67 @@ func (s *scanner) repeated(first int) failure {
 	return failure{}
 }
 
-// str reads a string that starts at i and tells whether it holds escapes.
+// fewBytes is the length up to which a string is cheaper read byte by byte.
+const fewBytes = 16
+
+// str reads a string that starts at i and tells whether it holds escapes. Quotes and backslashes are looked for with
+// what the processor has for that, each once, and what lies before them in blocks, so that long text costs little.
 func (s *scanner) str(i int) (end int, escaped bool, fault failure) {
-	for i++; i < len(s.data); {
-		i = plain(s.data, i)
-		if i == len(s.data) {
-			break
+	i++
+	for few := min(i+fewBytes, len(s.data)); i < few && isOrdinary(s.data[i]) && s.data[i] != '\\'; i++ {
+		if s.data[i] == '"' {
+			return i + 1, false, failure{}
 		}
-		switch c := s.data[i]; {
-		case c == '"':
+	}
+	quote, mark := -1, -1 // mark is the first quote or backslash from i on
+	for i < len(s.data) {
+		if mark < i {
+			quote, mark = s.mark(i, quote)
+		}
+		i = ordinary(s.data[:mark], i)
+		switch {
+		case i == len(s.data):
+		case i < mark && s.data[i] < ' ':
+			return i, escaped, failure{at: i, reason: "control character in a string"}
+		case i < mark:
+			r, size := utf8.DecodeRune(s.data[i:])
+			if r == utf8.RuneError && size == 1 {
+				return i, escaped, failure{at: i, reason: "invalid UTF-8"}
+			}
+			i += size
+		case i == quote:
 			return i + 1, escaped, failure{}
-		case c == '\\':
+		default:
 			escaped = true
 			next, reason := s.escape(i)
 			if reason != "" {
 				return i, true, failure{at: i, reason: reason}
 			}
 			i = next
-		case c < ' ':
-			return i, escaped, failure{at: i, reason: "control character in a string"}
-		default:
-			r, size := utf8.DecodeRune(s.data[i:])
-			if r == utf8.RuneError && size == 1 {
-				return i, escaped, failure{at: i, reason: "invalid UTF-8"}
-			}
-			i += size
 		}
 	}
-	return i, escaped, failure{at: i, reason: "unexpected end"}
+	return len(s.data), escaped, failure{at: len(s.data), reason: "unexpected end"}
 }
 
-// plain returns the index of the first byte from i on that is none of the ordinary ones of a string: printable ASCII but
-// for the quote and the backslash. Most of a long message is ordinary, so many bytes are looked at together.
-func plain(data []byte, i int) int {
+// mark returns the first quote from i on, which is looked for only if the one known is behind i, and the first quote or
+// backslash; without any they are the end of the document.
+func (s *scanner) mark(i, known int) (quote, mark int) {
+	if quote = known; quote < i {
+		if quote = bytes.IndexByte(s.data[i:], '"') + i; quote < i {
+			quote = len(s.data)
+		}
+	}
+	if mark = bytes.IndexByte(s.data[i:quote], '\\') + i; mark < i {
+		mark = quote
+	}
+	return quote, mark
+}
+
+// ordinary returns the index of the first byte from i on that is no printable ASCII character, or the length of data.
+func ordinary(data []byte, i int) int {
 	for ; len(data)-i >= 32; i += 32 {
-		block := data[i : i+32 : i+32]
-		a, b := special(block), special(block[8:])
-		c, d := special(block[16:]), special(block[24:])
-		if a|b|c|d != 0 {
+		block := (*[32]byte)(data[i:])
+		if special(block[0:8])|special(block[8:16])|special(block[16:24])|special(block[24:32]) != 0 {
 			break
 		}
 	}
@@ -281,22 +311,21 @@ func plain(data []byte, i int) int {
 			return i + bits.TrailingZeros64(marks)/8
 		}
 	}
-	for ; i < len(data); i++ {
-		if c := data[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			break
-		}
+	for i < len(data) && isOrdinary(data[i]) {
+		i++
 	}
 	return i
 }
 
-// special marks the bytes among the first eight that are not ordinary, each by its high bit: where it is under a space,
-// where the difference is zero, or where it was set. A borrow may set it above the first such byte too, so only the
-// lowest mark counts.
+// isOrdinary tells whether c is ASCII and no control character.
+func isOrdinary(c byte) bool { return ' ' <= c && c < utf8.RuneSelf }
+
+// special sets the high bit of each of the first eight bytes that is under a space, where the difference borrows, or
+// beyond ASCII. A borrow may set those above the first one too, so only the lowest of them counts.
 func special(data []byte) uint64 {
-	const low, high = 0x0101010101010101, 0x8080808080808080
+	const spaces, high = 0x2020202020202020, 0x8080808080808080
 	word := binary.LittleEndian.Uint64(data)
-	quote, backslash := word^(low*'"'), word^(low*'\\')
-	return ((word - low*' ') | (quote - low) | (backslash - low) | word) & high
+	return (word - spaces | word) & high
 }
 
 func (s *scanner) escape(i int) (next int, reason string) {

@@ -26,6 +26,16 @@ const (
 type Value struct {
 	doc        []byte
 	start, end int
+	bulk       extent
+}
+
+// extent is where the longest value on the third level of a document lies: in a message, that is what it carries, and
+// whoever looks for its other parts need not walk through it again. The zero extent is none.
+type extent struct{ start, end int32 }
+
+// over returns the end of the extent if it starts at i.
+func (e extent) over(i int) (end int, ok bool) {
+	return int(e.end), int(e.start) == i && e.end > e.start
 }
 
 // Exists tells whether v is a value at all; null is one.
@@ -119,9 +129,9 @@ func (v Value) eachMember(yield func(key, value Value) bool) {
 		return
 	}
 	for i := next(v.doc, v.start+1); i < v.end-1; {
-		key := Value{doc: v.doc, start: i, end: skip(v.doc, i)}
+		key := v.at(i)
 		i = next(v.doc, key.end)
-		value := Value{doc: v.doc, start: i, end: skip(v.doc, i)}
+		value := v.at(i)
 		if !yield(key, value) {
 			return
 		}
@@ -139,12 +149,17 @@ func (v Value) eachElement(yield func(Value) bool) {
 		return
 	}
 	for i := next(v.doc, v.start+1); i < v.end-1; {
-		element := Value{doc: v.doc, start: i, end: skip(v.doc, i)}
+		element := v.at(i)
 		if !yield(element) {
 			return
 		}
 		i = next(v.doc, element.end)
 	}
+}
+
+// at returns the value inside v that starts at i.
+func (v Value) at(i int) Value {
+	return Value{doc: v.doc, start: i, end: skip(v.doc, i, v.bulk), bulk: v.bulk}
 }
 
 // Salvage finds a member of an object that Scan refused, so that a refusal can carry the id of what it refuses. It gives
@@ -157,10 +172,10 @@ func Salvage(data []byte, name string) (Value, bool) {
 	}
 	var found Value
 	for i = next(data, i+1); i < len(data) && data[i] == '"'; {
-		end := skip(data, i)
+		end := skip(data, i, extent{})
 		raw := data[i:end]
 		start := next(data, end)
-		end = skip(data, start)
+		end = skip(data, start, extent{})
 		if string(raw) == `"`+name+`"` {
 			if found.Exists() {
 				return Value{}, false
@@ -187,7 +202,10 @@ func next(data []byte, i int) int {
 }
 
 // skip returns the offset behind the value at i of a scanned document. It stays within data whatever it is given.
-func skip(data []byte, i int) int {
+func skip(data []byte, i int, bulk extent) int {
+	if end, ok := bulk.over(i); ok {
+		return end
+	}
 	if i >= len(data) {
 		return len(data)
 	}
@@ -204,9 +222,17 @@ func skip(data []byte, i int) int {
 	for depth := 0; i < len(data); {
 		switch data[i] {
 		case '"':
-			i = skipString(data, i)
+			if end, ok := bulk.over(i); ok {
+				i = end
+			} else {
+				i = skipString(data, i)
+			}
 			continue
 		case '{', '[':
+			if end, ok := bulk.over(i); ok {
+				i = end
+				continue
+			}
 			depth++
 		case '}', ']':
 			if depth--; depth == 0 {

@@ -305,8 +305,10 @@ func text(t *testing.T, value jsontext.Value) string {
 
 func BenchmarkParse(b *testing.B) {
 	small := []byte(`{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"name":"refund_payment","arguments":{"paymentId":"pay_8812","amount":19.90,"reason":"twice"},"_meta":{"progressToken":3}}}`)
-	large := []byte(call(`{"name":"write","arguments":{"text":"` + strings.Repeat("lorem ipsum ", 256<<10/12) + `"}}`))
-	for name, body := range map[string][]byte{"190 bytes": small, "256 KiB": large} {
+	large := func(size int) []byte {
+		return []byte(call(`{"name":"write","arguments":{"text":"` + strings.Repeat("lorem ipsum ", size/12) + `"}}`))
+	}
+	for name, body := range map[string][]byte{"190 bytes": small, "16 KiB": large(16 << 10), "256 KiB": large(256 << 10)} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(body)))
