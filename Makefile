@@ -85,6 +85,10 @@ bench: ## Measure classify, decide, hash, scan, a call through the gateway besid
 	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test -run '^$$' -bench Revocation -benchtime 20x ./test/scale
 	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" go test -run '^$$' -bench 'Steady|Estate' -benchtime 1x -timeout 30m ./test/scale
 
+.PHONY: bench-gate
+bench-gate: ## Fail where a read through the gateway has become much dearer than through a plain proxy: time, throughput, allocations. A minute.
+	TIDEWAITER_BENCH_LIMIT=1.5 go test -run '^$$' -bench '^BenchmarkRead$$' -benchtime 20x ./internal/gateway
+
 .PHONY: lint
 lint: ## Check style, and the API types against the Kubernetes conventions.
 	cd hack/tools/lint && go build -o $(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
