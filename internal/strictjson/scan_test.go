@@ -222,6 +222,10 @@ func FuzzScan(f *testing.F) {
 		if !want.IsValid() {
 			t.Fatalf("jsontext refuses %q", data)
 		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, data); err != nil || !bytes.Equal(walk(nil, v), compact.Bytes()) {
+			t.Fatalf("%q is walked as %s, %v", data, walk(nil, v), err)
+		}
 		canonical := v.AppendCanonical(nil)
 		if len(canonical) > 6*len(data) {
 			t.Fatalf("%d bytes became %d", len(data), len(canonical))
@@ -237,6 +241,53 @@ func FuzzScan(f *testing.F) {
 			}
 		}
 	})
+}
+
+// walk writes a value as its members and elements say.
+func walk(out []byte, v strictjson.Value) []byte {
+	begin := len(out)
+	switch v.Kind() {
+	case strictjson.Object:
+		for key, value := range v.Members() {
+			out = walk(append(append(append(out, ','), key.Raw()...), ':'), value)
+		}
+		out = append(out, '}')
+		if len(out) == begin+1 {
+			return append(out[:begin], "{}"...)
+		}
+		out[begin] = '{'
+	case strictjson.Array:
+		for element := range v.Elements() {
+			out = walk(append(out, ','), element)
+		}
+		out = append(out, ']')
+		if len(out) == begin+1 {
+			return append(out[:begin], "[]"...)
+		}
+		out[begin] = '['
+	default:
+		out = append(out, v.Raw()...)
+	}
+	return out
+}
+
+// TestTheBulkOfADocumentIsWalkedOverRightly has the longest value of the third level at every place.
+func TestTheBulkOfADocumentIsWalkedOverRightly(t *testing.T) {
+	t.Parallel()
+	for _, bulk := range []string{`"a long text with \\ and \" and {"`, `{"a":[1,{"b":"} ] ,"}],"c":{}}`, `[[],[1,2],"x"]`, `-12.5e10`, `{}`} {
+		for _, doc := range []string{
+			`{"p":{"bulk":` + bulk + `},"after":[1,2]}`, `{"before":{},"p":{"x":1,"bulk":` + bulk + `,"y":{"z":2}}}`,
+			`[` + bulk + `,{"p":{"bulk":` + bulk + `}}]`, `{"p":[{"bulk":` + bulk + `}],"q":3}`, bulk,
+		} {
+			v, err := strictjson.Scan([]byte(doc))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := walk(nil, v); string(got) != doc {
+				t.Errorf("%s is walked as %s", doc, got)
+			}
+		}
+	}
 }
 
 func BenchmarkScan(b *testing.B) {
@@ -287,8 +338,8 @@ func TestScanningAnOrdinaryMessageAllocatesNothing(t *testing.T) {
 
 func TestEveryByteCountsWhereverItStandsInAString(t *testing.T) {
 	t.Parallel()
-	for before := range 20 {
-		for after := range 20 {
+	for before := range 64 {
+		for _, after := range []int{0, 1, 7, 40} {
 			for c := range 256 {
 				text := strings.Repeat("~", before) + string([]byte{byte(c)}) + strings.Repeat(" ", after)
 				doc := []byte(`["` + text + `",1]`)
