@@ -132,7 +132,7 @@ func (w *way) round(b *testing.B, agents http.RoundTripper, message string, conc
 		all.Go(func() {
 			for i := range each {
 				start := time.Now()
-				if err := send(agents, w.url, message); err != nil {
+				if err := send(agents, w.url, message, `"text":"done"`); err != nil {
 					b.Error(err)
 				}
 				times[agent*each+i] = time.Since(start)

@@ -13,7 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
-func send(agents http.RoundTripper, to, body string) error {
+// send sends a call and fails unless want is in its answer: a refusal is an answer too, and cheaper.
+func send(agents http.RoundTripper, to, body, want string) error {
 	req, err := http.NewRequest(http.MethodPost, to+"/mcp", strings.NewReader(body))
 	if err != nil {
 		return err
@@ -27,8 +28,9 @@ func send(agents http.RoundTripper, to, body string) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("HTTP %d: %w", resp.StatusCode, err)
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(answer), want) {
+		return fmt.Errorf("HTTP %d, %w: %s", resp.StatusCode, err, answer)
 	}
 	return nil
 }
@@ -39,7 +41,7 @@ func BenchmarkUnattended(b *testing.B) {
 	r := newRig(b)
 	r.promote()
 	for b.Loop() {
-		if err := send(http.DefaultTransport, r.front.URL, toolCall("update_invoice", `{"n":1}`)); err != nil {
+		if err := send(http.DefaultTransport, r.front.URL, toolCall("update_invoice", `{"n":1}`), `"result":{"content":[]}`); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -53,7 +55,7 @@ func BenchmarkGated(b *testing.B) {
 		b.Fatalf("got %s", got.body)
 	}
 	for b.Loop() {
-		if err := send(http.DefaultTransport, r.front.URL, body); err != nil {
+		if err := send(http.DefaultTransport, r.front.URL, body, codePending); err != nil {
 			b.Fatal(err)
 		}
 	}

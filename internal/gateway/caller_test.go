@@ -270,10 +270,15 @@ func TestNobodysRequestEndsByAnothersCall(t *testing.T) {
 		body := toolCall("update_invoice", `{"n":1}`)
 		callers := []string{"crane", "crane for carol", "winch"}
 		for _, who := range callers {
-			r.as(who, body)
+			if got := r.as(who, body); got.code() != codePending {
+				t.Errorf("%s: %s got %s", name, who, got.body)
+			}
 		}
 		change(r)
 		r.as("crane", body)
+		if n := len(r.requests()); n < len(callers) {
+			t.Errorf("%s: %d requests", name, n)
+		}
 		for _, request := range r.requests() {
 			own := snapshot.CallerOf(request.Spec.Requester) == snapshot.Caller{Username: "crane"}
 			before := request.CreationTimestamp.Time.Equal(noon)

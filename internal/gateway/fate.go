@@ -17,7 +17,8 @@ import (
 )
 
 // fate is what becomes of one call with effects, however many messages it takes, and where that is recorded. It holds
-// nothing of the messages themselves: a call can outlive them by an hour.
+// nothing of the messages themselves but the arguments of a call whose answers a rule allows: a call can outlive its
+// messages by an hour.
 type fate struct {
 	gateway *Gateway
 	server  *Server

@@ -125,12 +125,15 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("%s: found %v, want %v", path, got, want)
 		}
 	}
+	if got := r.do(t.Context(), http.MethodPut, ping); got.status != http.StatusMethodNotAllowed || got.header.Get("Allow") != "GET, POST, DELETE" {
+		t.Errorf("PUT: HTTP %d, Allow %q", got.status, got.header.Get("Allow"))
+	}
 	r.gateway.Servers[billing2] = &Server{Key: billing2}
 	if r.gateway.route("/mcp") != nil {
 		t.Error("of two servers one answers at /mcp")
 	}
-	if got := r.do(t.Context(), http.MethodPut, ping); got.status != http.StatusMethodNotAllowed && got.status != http.StatusNotFound {
-		t.Errorf("PUT: HTTP %d", got.status)
+	if got := r.do(t.Context(), http.MethodPut, ping); got.status != http.StatusNotFound {
+		t.Errorf("at no server's path: HTTP %d", got.status)
 	}
 }
 
