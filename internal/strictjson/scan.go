@@ -358,7 +358,7 @@ func (s *scanner) number(i int) (int, failure) {
 	if s.data[i] == '-' {
 		i++
 	}
-	whole := s.digits(i)
+	first, whole := i, s.digits(i)
 	switch {
 	case whole == i:
 		return i, failure{at: i, reason: "number without digits"}
@@ -379,13 +379,33 @@ func (s *scanner) number(i int) (int, failure) {
 		return start, failure{at: start, reason: "number over 400 digits"}
 	}
 	if i < len(s.data) && (s.data[i] == 'e' || s.data[i] == 'E') {
-		return s.exponent(start, i+1)
+		return s.exponent(start, i, magnitude(s.data[first:i], whole-first))
 	}
 	return i, failure{}
 }
 
-func (s *scanner) exponent(start, i int) (int, failure) {
-	if i < len(s.data) && (s.data[i] == '+' || s.data[i] == '-') {
+// magnitude is the exponent of digits, so many of which stand before the point, when the point is put behind the first
+// that is not zero.
+func magnitude(digits []byte, whole int) int {
+	if digits[0] != '0' {
+		return whole - 1
+	}
+	for n, c := range digits[whole:] {
+		if c >= '1' {
+			return -n
+		}
+	}
+	return 0
+}
+
+// exponent reads an exponent at the e before it. The canonical form of the number, whose exponent is higher by magnitude,
+// has to be acceptable too.
+func (s *scanner) exponent(start, i, magnitude int) (int, failure) {
+	sign := 1
+	if i++; i < len(s.data) && (s.data[i] == '+' || s.data[i] == '-') {
+		if s.data[i] == '-' {
+			sign = -1
+		}
 		i++
 	}
 	end := s.digits(i)
@@ -397,6 +417,9 @@ func (s *scanner) exponent(start, i int) (int, failure) {
 		if value = value*10 + int(c-'0'); value > MaxExponent {
 			return start, failure{at: start, reason: "exponent beyond 400"}
 		}
+	}
+	if value = sign*value + magnitude; value > MaxExponent || value < -MaxExponent {
+		return start, failure{at: start, reason: "exponent beyond 400"}
 	}
 	return end, failure{}
 }
