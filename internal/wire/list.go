@@ -201,6 +201,9 @@ func DropReserved(message []byte) ([]byte, error) {
 		return nil, err
 	}
 	meta := result.Get("_meta")
+	if resemblesMember(result, "_meta") {
+		return nil, errors.New("read a message of the server: a member of the result resembles _meta")
+	}
 	if !hasReserved(meta) {
 		return message, nil
 	}

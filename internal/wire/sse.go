@@ -20,6 +20,8 @@ type Event struct {
 	Raw []byte
 	// Data are the joined data lines, nil if the block has none (a comment, an id or retry alone).
 	Data []byte
+	// Marked says that Raw begins with the byte order mark of the stream; anywhere else such a mark is part of a line.
+	Marked bool
 	// Whole is false for what stands behind the last blank line of a stream: a client that keeps to the standard
 	// ignores it.
 	Whole bool
@@ -35,6 +37,7 @@ type Splitter struct {
 	at     int    // behind the last line of the block that was read
 	seen   int    // how much of the line at at was searched for its end
 	lines  block
+	marked bool // a byte order mark stands before the block that is read
 	begun  bool // the first bytes, where a byte order mark may stand, are behind
 	skipLF bool // the last line ended in CR at the end of a block: a LF that follows belongs to it
 	err    error
@@ -138,14 +141,15 @@ func (s *Splitter) skipMark() bool {
 	}
 	s.begun = true
 	if bytes.HasPrefix(s.buf, []byte(mark)) {
-		s.at = len(mark)
+		s.at, s.marked = len(mark), true
 	}
 	return true
 }
 
 func (s *Splitter) hand(whole bool) Event {
 	s.start = s.at
-	event := Event{Raw: s.buf[:s.at:s.at], Whole: whole}
+	event := Event{Raw: s.buf[:s.at:s.at], Marked: s.marked, Whole: whole}
+	s.marked = false
 	if s.lines.hasData {
 		event.Data = s.lines.data
 	}
@@ -199,7 +203,11 @@ func (e Event) WithData(data []byte) []byte {
 			}
 		}
 		rest = rest[len(line)+len(end):]
-		if _, ok := dataOf(bytes.TrimPrefix(line, []byte("\ufeff"))); !ok {
+		text := line
+		if e.Marked && len(out) == 0 && !placed {
+			text = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		if _, ok := dataOf(text); !ok {
 			out = append(append(out, line...), end...)
 			continue
 		}

@@ -18,8 +18,8 @@ import (
 
 // event is an Event that outlives the next one.
 type event struct {
-	Raw, Data string
-	Whole     bool
+	Raw, Data     string
+	Whole, Marked bool
 }
 
 func split(t testing.TB, source io.Reader, limit int) ([]event, error) {
@@ -37,7 +37,7 @@ func split(t testing.TB, source io.Reader, limit int) ([]event, error) {
 		if len(e.Raw) == 0 {
 			t.Fatal("an event without a byte")
 		}
-		events = append(events, event{Raw: string(e.Raw), Data: string(e.Data), Whole: e.Whole})
+		events = append(events, event{Raw: string(e.Raw), Data: string(e.Data), Whole: e.Whole, Marked: e.Marked})
 	}
 }
 
@@ -48,21 +48,21 @@ func TestAStreamIsSplitIntoItsEvents(t *testing.T) {
 		want   []event
 	}{
 		"nothing":                      {"", nil},
-		"line feeds":                   {"data: a\n\ndata: b\n\n", []event{{"data: a\n\n", "a", true}, {"data: b\n\n", "b", true}}},
-		"CRLF":                         {"id: 1\r\ndata: a\r\n\r\ndata: b\r\n\r\n", []event{{"id: 1\r\ndata: a\r\n\r\n", "a", true}, {"data: b\r\n\r\n", "b", true}}},
-		"CR":                           {"data: a\r\rdata: b\r\r", []event{{"data: a\r\r", "a", true}, {"data: b\r\r", "b", true}}},
-		"mixed":                        {"data: a\r\n\ndata: b\n\r", []event{{"data: a\r\n\n", "a", true}, {"data: b\n\r", "b", true}}},
-		"several data lines":           {"data: {\ndata:  \"a\":1\ndata\ndata:}\n\n", []event{{"data: {\ndata:  \"a\":1\ndata\ndata:}\n\n", "{\n \"a\":1\n\n}", true}}},
-		"one space only is taken away": {"data:  a\n\n", []event{{"data:  a\n\n", " a", true}}},
-		"a byte order mark":            {"\ufeffdata: a\n\n", []event{{"\ufeffdata: a\n\n", "a", true}}},
-		"a mark further on is text":    {"data: a\n\n\ufeffdata: b\n\n", []event{{"data: a\n\n", "a", true}, {"\ufeffdata: b\n\n", "", true}}},
-		"a named event":                {"event: message\nid: 7\nretry: 10\ndata: a\n\n", []event{{"event: message\nid: 7\nretry: 10\ndata: a\n\n", "a", true}}},
-		"comments go on at once":       {": ping\n:\n\ndata: a\n\n", []event{{": ping\n", "", true}, {":\n", "", true}, {"\n", "", true}, {"data: a\n\n", "a", true}}},
-		"a comment inside an event":    {"data: a\n: c\ndata: b\n\n", []event{{"data: a\n: c\ndata: b\n\n", "a\nb", true}}},
-		"an id alone":                  {"id: 1\n\n", []event{{"id: 1\n\n", "", true}}},
-		"names are exact":              {"Data: a\n data: b\ndatax: c\n\n", []event{{"Data: a\n data: b\ndatax: c\n\n", "", true}}},
-		"no blank line at the end":     {"data: a\n\ndata: b\n", []event{{"data: a\n\n", "a", true}, {"data: b\n", "b", false}}},
-		"no line end at the end":       {"data: a", []event{{"data: a", "a", false}}},
+		"line feeds":                   {"data: a\n\ndata: b\n\n", []event{{"data: a\n\n", "a", true, false}, {"data: b\n\n", "b", true, false}}},
+		"CRLF":                         {"id: 1\r\ndata: a\r\n\r\ndata: b\r\n\r\n", []event{{"id: 1\r\ndata: a\r\n\r\n", "a", true, false}, {"data: b\r\n\r\n", "b", true, false}}},
+		"CR":                           {"data: a\r\rdata: b\r\r", []event{{"data: a\r\r", "a", true, false}, {"data: b\r\r", "b", true, false}}},
+		"mixed":                        {"data: a\r\n\ndata: b\n\r", []event{{"data: a\r\n\n", "a", true, false}, {"data: b\n\r", "b", true, false}}},
+		"several data lines":           {"data: {\ndata:  \"a\":1\ndata\ndata:}\n\n", []event{{"data: {\ndata:  \"a\":1\ndata\ndata:}\n\n", "{\n \"a\":1\n\n}", true, false}}},
+		"one space only is taken away": {"data:  a\n\n", []event{{"data:  a\n\n", " a", true, false}}},
+		"a byte order mark":            {"\ufeffdata: a\n\n", []event{{"\ufeffdata: a\n\n", "a", true, true}}},
+		"a mark further on is text":    {"data: a\n\n\ufeffdata: b\n\n", []event{{"data: a\n\n", "a", true, false}, {"\ufeffdata: b\n\n", "", true, false}}},
+		"a named event":                {"event: message\nid: 7\nretry: 10\ndata: a\n\n", []event{{"event: message\nid: 7\nretry: 10\ndata: a\n\n", "a", true, false}}},
+		"comments go on at once":       {": ping\n:\n\ndata: a\n\n", []event{{": ping\n", "", true, false}, {":\n", "", true, false}, {"\n", "", true, false}, {"data: a\n\n", "a", true, false}}},
+		"a comment inside an event":    {"data: a\n: c\ndata: b\n\n", []event{{"data: a\n: c\ndata: b\n\n", "a\nb", true, false}}},
+		"an id alone":                  {"id: 1\n\n", []event{{"id: 1\n\n", "", true, false}}},
+		"names are exact":              {"Data: a\n data: b\ndatax: c\n\n", []event{{"Data: a\n data: b\ndatax: c\n\n", "", true, false}}},
+		"no blank line at the end":     {"data: a\n\ndata: b\n", []event{{"data: a\n\n", "a", true, false}, {"data: b\n", "b", false, false}}},
+		"no line end at the end":       {"data: a", []event{{"data: a", "a", false, false}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,13 +147,17 @@ func TestWithDataKeepsEveryOtherLine(t *testing.T) {
 		"data:a\r\n\r\n":     "data: [1]\r\n\r\n",
 		"id: 1\rdata: a\r\r": "id: 1\rdata: [1]\r\r",
 		"\ndata: a\n\n":      "\ndata: [1]\n\n",
-		"\ufeffdata: a\n\n":  "data: [1]\n\n",
+		"\ufeffdata: a\n\n":  "\ufeffdata: a\n\n", // no data line but at the start of a stream
 		"data: a":            "data: [1]",
 		": c\n":              ": c\n",
 	} {
 		if got := string(wire.Event{Raw: []byte(raw)}.WithData([]byte("[1]"))); got != want {
 			t.Errorf("WithData of %q = %q, want %q", raw, got, want)
 		}
+	}
+	marked := wire.Event{Raw: []byte("\ufeffdata: a\n\ufeffdata: b\n\n"), Marked: true}
+	if got := string(marked.WithData([]byte("[1]"))); got != "data: [1]\n\ufeffdata: b\n\n" {
+		t.Errorf("WithData behind a mark = %q", got)
 	}
 }
 
@@ -177,7 +181,7 @@ func FuzzSplitter(f *testing.F) {
 			t.Fatalf("data of %q depends on how it arrives:\n%s", stream, diff)
 		}
 		for _, e := range whole {
-			again, err := split(t, bytes.NewReader(wire.Event{Raw: []byte(e.Raw)}.WithData([]byte("x"))), 1<<20)
+			again, err := split(t, bytes.NewReader(wire.Event{Raw: []byte(e.Raw), Marked: e.Marked}.WithData([]byte("x"))), 1<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
