@@ -20,6 +20,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -166,6 +167,7 @@ func startGateway(t *testing.T, o options) *running {
 	t.Helper()
 	g := &running{t: t, agents: freeAddress(t), ops: freeAddress(t)}
 	o.listen, o.opsListen = g.agents, g.ops
+	o.limits.addFlags(pflag.NewFlagSet("gateway", pflag.ContinueOnError)) // the limits that every gateway has
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, o) }()

@@ -48,6 +48,7 @@ type options struct {
 	maxStaleness      time.Duration
 	drain             time.Duration
 	tracing           bool
+	limits            limitOptions
 	verbosity         int
 
 	cluster *rest.Config
@@ -89,6 +90,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.maxStaleness, "max-staleness", 5*time.Minute, "how long reads go on after the last proof that the watch of the Kubernetes API works")
 	flags.DurationVar(&o.drain, "drain", 5*time.Minute, "how long calls in flight may take after a request to stop")
 	flags.BoolVar(&o.tracing, "tracing", false, "send OpenTelemetry spans of messages by OTLP; where to, and which, say the OTEL_* variables of the environment")
+	o.limits.addFlags(flags)
 	flags.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log; 4 shows details")
 	flags.AddGoFlag(flag.CommandLine.Lookup("kubeconfig"))
 }
@@ -111,6 +113,7 @@ type parsed struct {
 	roots   []ed25519.PublicKey
 	oidc    *identity.Issuer // nil without one
 	shown   *certificate     // nil without TLS
+	limits  gateway.Limits
 }
 
 // check reads what can be judged without asking anybody.
@@ -122,6 +125,9 @@ func (o *options) check() (p parsed, err error) {
 		return p, errors.New("--voting-root-key is needed: the entry root of the ConfigMap tidewaiter-voting-keys in the operator's namespace")
 	case utf8.RuneCountInString(o.requester) > 256:
 		return p, errors.New("--requester has at most 256 characters")
+	}
+	if p.limits, err = o.limits.check(); err != nil {
+		return p, err
 	}
 	if p.allow, err = netguard.ParsePrefixes(o.allow); err != nil {
 		return p, fmt.Errorf("--allow-address: %w", err)

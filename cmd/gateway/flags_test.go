@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -69,6 +70,50 @@ func TestAGatewayThatWouldNotKnowWhoIsWhoDoesNotStart(t *testing.T) {
 				t.Errorf("error %v, want one about %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestALimitThatIsOutOfRangeIsRefusedWithItsRange(t *testing.T) {
+	t.Parallel()
+	for flags, want := range map[string]string{
+		"--max-message=1023": "--max-message: 1023 is not from 1Ki to 64Mi",
+		"--max-message=65Mi": "--max-message: 65Mi is not from 1Ki to 64Mi",
+		"--max-header=1Gi":   "--max-header: 1Gi is not from 4Ki to 1Mi",
+		"--max-answer=0":     "--max-answer: 0 is not from 64Ki to 4Gi",
+		"--max-event=-1":     "--max-event: -1 is not from 64Ki to 256Mi",
+		"":                   "",
+		"--max-message=1Ki --max-header=4Ki --max-answer=4Gi": "",
+	} {
+		o := given(t, strings.Fields(flags)...)
+		_, err := o.check()
+		if got := fmt.Sprint(err); want != "" && got != want || want == "" && err != nil {
+			t.Errorf("%s: %v, want %q", flags, err, want)
+		}
+	}
+}
+
+func TestLimitsReachTheGateway(t *testing.T) {
+	t.Parallel()
+	o := given(t)
+	p, err := o.check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(gateway.DefaultLimits(), p.limits); diff != "" {
+		t.Errorf("by default (-want +got):\n%s", diff)
+	}
+	o = given(t, "--max-message=1Ki", "--max-header=8Ki", "--max-answer=1Mi", "--max-event=128Ki")
+	if p, err = o.check(); err != nil {
+		t.Fatal(err)
+	}
+	want := gateway.DefaultLimits()
+	want.Message, want.Answer, want.Event = 1<<10, 1<<20, 128<<10
+	if diff := cmp.Diff(want, p.limits); diff != "" {
+		t.Errorf("limits (-want +got):\n%s", diff)
+	}
+	server := o.agentServer(nil, nil)
+	if got := server.MaxHeaderBytes; got != 8<<10 {
+		t.Errorf("the listener takes headers of %d bytes", got)
 	}
 }
 

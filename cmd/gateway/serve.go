@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -125,7 +126,7 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 		Everybody: v1alpha1.Requester{Username: o.requester}, Loopback: loopback,
 		Metadata: metadata, Audiences: o.audiences, Origins: o.origins,
 		Approvals: &approval.Store{Client: p.live, Clock: clock.RealClock{}, Gateway: o.name, NewClaim: uuid.NewString},
-		Votes:     votes.Count, Metrics: metrics, Stopping: ctx, MaxStaleness: o.maxStaleness,
+		Votes:     votes.Count, Metrics: metrics, Stopping: ctx, MaxStaleness: o.maxStaleness, Limits: flags.limits,
 	}}
 	return p, nil
 }
@@ -175,7 +176,7 @@ func runAll(ctx context.Context, o options, front *door, follow func(context.Con
 	defer stopRunning()
 	group, running := errgroup.WithContext(running)
 	errorLog := slog.NewLogLogger(logr.ToSlogHandler(log.FromContext(ctx)), slog.LevelError)
-	agentServer := &http.Server{Handler: front, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: errorLog}
+	agentServer := o.agentServer(front, errorLog)
 	opsServer := &http.Server{Handler: ops, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: errorLog}
 	group.Go(func() error {
 		if err := follow(running); running.Err() == nil {
@@ -200,6 +201,14 @@ func runAll(ctx context.Context, o options, front *door, follow func(context.Con
 		return errors.Join(err, opsServer.Close())
 	})
 	return group.Wait()
+}
+
+// agentServer is what agents reach.
+func (o *options) agentServer(front http.Handler, errorLog *stdlog.Logger) *http.Server {
+	return &http.Server{
+		Handler: front, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: int(o.limits.header.Value()), ErrorLog: errorLog,
+	}
 }
 
 func ignoreClosed(err error) error {

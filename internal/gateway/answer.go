@@ -4,10 +4,8 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"strconv"
 
@@ -16,21 +14,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
-
-// readAll reads a body of a known or unknown length; the reader bounds it.
-func readAll(body io.Reader, length int64) ([]byte, *wire.Refusal) {
-	var buf bytes.Buffer
-	if length > 0 {
-		buf.Grow(int(length) + bytes.MinRead)
-	}
-	if _, err := buf.ReadFrom(body); err != nil {
-		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-			return nil, wire.TooLarge()
-		}
-		return nil, &wire.Refusal{Status: http.StatusBadRequest, Code: mcp.PARSE_ERROR, Message: "the body could not be read to its end"}
-	}
-	return buf.Bytes(), nil
-}
 
 func writeRefusal(w http.ResponseWriter, refusal *wire.Refusal) {
 	writeJSON(w, refusal.Status, refusal.Body())

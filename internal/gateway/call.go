@@ -210,7 +210,11 @@ func (c *call) passRead(ctx context.Context, j judged) {
 		c.reply.refuse(upstreamRefusal(err))
 		return
 	}
-	relay{transform: c.span.Watch(c.freeTasks(sanitize(c.message.ID))), id: c.message.ID, span: c.span}.run(c.reply.w, resp)
+	answer := relay{
+		Gateway: c.Gateway, server: c.server, id: c.message.ID, span: c.span,
+		transform: c.span.Watch(c.freeTasks(sanitize(c.message.ID))), strains: true,
+	}
+	answer.run(c.reply.w, resp)
 }
 
 // What the API takes; a policy with a very long name, or message, must not keep people from being asked.

@@ -6,7 +6,7 @@ package gateway
 import (
 	"bytes"
 	"cmp"
-	"io"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -226,7 +226,7 @@ func (e *execution) relay(resp *http.Response) {
 	switch {
 	case isEncoded(resp.Header):
 		e.unclear("the server's answer is encoded although it was not asked to be, so nothing tells whether the call took effect.")
-	case contentType(resp.Header) == "text/event-stream" && resp.StatusCode == http.StatusOK:
+	case readableAs(resp.Header) == kindEvents && resp.StatusCode == http.StatusOK:
 		e.relayEvents(resp)
 	default:
 		e.relayWhole(resp)
@@ -252,7 +252,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		e.reply.raw(event)
 		return true
 	}
-	err := pumpEvents(resp.Body, sink, e.span.Watch(func(message []byte) []byte {
+	err := pumpEvents(resp.Body, e.Limits.Event, sink, e.span.Watch(func(message []byte) []byte {
 		if answer, found, err := wire.ScanAnswer(message); err == nil && found && slices.Equal(answer.ID, e.message.ID) {
 			if !e.goesOn && !e.keep(answer) {
 				e.settle(outcomeOf(answer), message)
@@ -264,6 +264,8 @@ func (e *execution) relayEvents(resp *http.Response) {
 	switch {
 	case e.goesOn || e.over():
 		e.record()
+	case errors.Is(err, wire.ErrEventTooLarge):
+		e.oversized(codeEventTooLarge)
 	case err != nil:
 		e.unclear("the server's answer broke off, so nothing tells whether the call took effect.")
 	case resumable: // the agent may still fetch the answer; it does not pass here then
@@ -275,11 +277,21 @@ func (e *execution) relayEvents(resp *http.Response) {
 	}
 }
 
+// oversized ends an answer of which more would have to be read than may be.
+func (e *execution) oversized(reason string) {
+	e.Metrics.cutShort(e.server.Key, reason)
+	e.unclear("the server's answer is larger than the gateway passes on, so nothing tells whether the call took effect.")
+}
+
 // relayWhole passes any other answer on.
 func (e *execution) relayWhole(resp *http.Response) {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil || len(body) > maxAnswer {
-		e.unclear("the server's answer broke off or is too large, so nothing tells whether the call took effect.")
+	body, err := readUpTo(resp.Body, resp.ContentLength, e.Limits.Event)
+	switch {
+	case errors.Is(err, errTooLarge):
+		e.oversized(codeAnswerTooLarge)
+		return
+	case err != nil:
+		e.unclear("the server's answer broke off, so nothing tells whether the call took effect.")
 		return
 	}
 	answer, found, err := wire.ScanAnswer(body)
@@ -290,10 +302,8 @@ func (e *execution) relayWhole(resp *http.Response) {
 }
 
 func (e *execution) answerWhole(resp *http.Response, body []byte) {
-	isJSON := contentType(resp.Header) == "application/json"
-	if isJSON {
-		body = e.span.Watch(sanitize(e.message.ID))(body)
-	}
+	isJSON := contentType(resp.Header) == kindJSON
+	body = e.span.Watch(sanitize(e.message.ID))(body) // whatever it is said to be: a client may look
 	if !e.reply.committed {
 		copyHeader(e.reply.w.Header(), resp.Header)
 		writeWhole(e.reply.w, resp.StatusCode, body)

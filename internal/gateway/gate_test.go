@@ -189,7 +189,7 @@ func TestHostileMessagesNeverReachTheServer(t *testing.T) {
 	if got := r.post(toolCall("get_invoice", `{}`), "Mcp-Name", "update_invoice"); got.status != 400 {
 		t.Errorf("a header with another name: HTTP %d", got.status)
 	}
-	if got := r.post(toolCall("get_invoice", `{"x":"`+strings.Repeat("a", maxBody)+`"}`)); got.status != 413 {
+	if got := r.post(toolCall("get_invoice", `{"x":"`+strings.Repeat("a", 4<<20)+`"}`)); got.status != 413 {
 		t.Errorf("a body over the limit: HTTP %d", got.status)
 	}
 	r.nothingSent()

@@ -29,10 +29,6 @@ import (
 )
 
 const (
-	// maxBody bounds a message of an agent, in bytes.
-	maxBody = 4 << 20
-	// maxAnswer bounds an answer, or an event, that has to be read before it is relayed, in bytes.
-	maxAnswer = 16 << 20
 	// maxHeld bounds the messages of all calls with effects that are under way, in bytes. What is made of a message takes
 	// several times its size.
 	maxHeld = 64 << 20
@@ -74,6 +70,8 @@ type Gateway struct {
 	// Stopping ends when the gateway is to stop: streams that agents only listen on end then, so that they do not keep
 	// it from stopping. Nil for never.
 	Stopping context.Context
+	// Limits bound what is taken, kept and passed on.
+	Limits Limits
 	// MaxStaleness is how old the last proof of the watch may be for anything.
 	MaxStaleness time.Duration
 
@@ -182,7 +180,11 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 		writeUpstreamError(w, nil, err)
 		return
 	}
-	relay{transform: server.overhear(who.owner(), g.listFilter(server, who, nil))}.run(w, resp)
+	answer := relay{Gateway: g, server: server}
+	if r.Method == http.MethodGet {
+		answer.transform = server.overhear(who.owner(), g.listFilter(server, who, nil))
+	}
+	answer.run(w, resp)
 }
 
 // untilStopping bounds what has no end of its own by the end of the gateway.
@@ -197,9 +199,9 @@ func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.C
 
 // servePost judges one message of the agent.
 func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
-	message, refusal := readMessage(w, r)
+	message, code, refusal := g.receive(w, r)
 	if refusal != nil {
-		g.refuseMessage(w, server, codeMalformed, refusal)
+		g.refuseMessage(w, server, code, refusal)
 		return
 	}
 	span := g.Tracer.Serve(r, server.Key, message)
@@ -215,14 +217,6 @@ func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Serv
 	}
 	m := &other{Gateway: g, caller: who, server: server, message: message, request: r, span: span}
 	m.serve(w)
-}
-
-// readBody reads a whole message, within bounds.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *wire.Refusal) {
-	if r.ContentLength > maxBody {
-		return nil, wire.TooLarge()
-	}
-	return readAll(http.MaxBytesReader(w, r.Body, maxBody), r.ContentLength)
 }
 
 // Ready says why the gateway cannot do its work, nil when it can.

@@ -142,17 +142,17 @@ func (s *legacyStream) dial(ctx context.Context, end func(), w http.ResponseWrit
 		writeUpstreamError(w, nil, cmp.Or(opening.Err(), err))
 		return nil, nil, false
 	}
-	if resp.StatusCode != http.StatusOK || contentType(resp.Header) != "text/event-stream" || isEncoded(resp.Header) {
+	if resp.StatusCode != http.StatusOK || readableAs(resp.Header) != kindEvents || isEncoded(resp.Header) {
 		if resp.StatusCode == http.StatusOK {
 			end() // what is no stream may have no end either
 			discard(resp)
 			writeRefusal(w, badAnswer("is no event stream; its GovernedServer says that it speaks HTTP+SSE"))
 		} else {
-			relay{}.run(w, resp)
+			relay{Gateway: s.Gateway, server: s.server}.run(w, resp)
 		}
 		return nil, nil, false
 	}
-	events := wire.NewSplitter(resp.Body, maxAnswer)
+	events := wire.NewSplitter(resp.Body, int(s.Limits.Event))
 	s.target, err = firstEndpoint(events, resp.Request.URL.String())
 	if !opened() {
 		err = opening.Err()
@@ -225,6 +225,9 @@ func (s *legacyStream) serve(w http.ResponseWriter, r *http.Request, events *wir
 	s.leave() // what is held cannot run on this stream; sent again on another it finds its approval
 	keeper.Wait()
 	<-s.drained
+	if errors.Is(err, wire.ErrEventTooLarge) {
+		s.Metrics.cutShort(s.server.Key, codeEventTooLarge)
+	}
 	if err != nil {
 		if s.server.unreached.due(s.Clock.Now()) {
 			log.FromContext(r.Context()).Error(err, "event stream of the MCP server broke off", "server", s.server.Key.String())

@@ -65,9 +65,9 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 		g.refuseMessage(w, server, codeForeignSession, foreignSession())
 		return
 	}
-	message, refusal := readMessage(w, r)
+	message, code, refusal := g.receive(w, r)
 	if refusal != nil {
-		g.refuseMessage(w, server, codeMalformed, refusal)
+		g.refuseMessage(w, server, code, refusal)
 		return
 	}
 	s.touch()
@@ -112,22 +112,6 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 	c.reply.events, c.reply.committed = true, true // all that the agent is told comes as events
 	w.WriteHeader(http.StatusAccepted)
 	go s.run(c) // it outlives its POST; its stream waits for it
-}
-
-// readMessage reads the message of a POST, within bounds and beyond doubt.
-func readMessage(w http.ResponseWriter, r *http.Request) (wire.Message, *wire.Refusal) {
-	if refusal := wire.CheckContent(r.Header); refusal != nil {
-		return wire.Message{}, refusal
-	}
-	body, refusal := readBody(w, r)
-	if refusal != nil {
-		return wire.Message{}, refusal
-	}
-	message, refusal := wire.Parse(body)
-	if refusal == nil {
-		refusal = wire.CheckAgreement(r.Header, message)
-	}
-	return message, refusal
 }
 
 // run takes a call to its end. A fault in it ends the call and nothing else, as in a handler of HTTP.
@@ -313,7 +297,7 @@ func (p *legacyRequest) passRead(ctx context.Context, c *call, out outbound) {
 // relay passes a message that is no call. The answer of the server to its POST is the agent's; what the message asks for
 // comes by the stream.
 func (p *legacyRequest) relay(w http.ResponseWriter, m *other) {
-	answer, transform := relay{id: m.message.ID, span: m.span}, func(message []byte) []byte { return message }
+	answer, transform := relay{Gateway: m.Gateway, server: m.server, id: m.message.ID, span: m.span}, func(message []byte) []byte { return message }
 	if known, _ := wire.Lookup(m.message.Method); known.Governed {
 		transform = m.listFilter(m.server, m.caller, m.message.ID)
 		answer.transform = transform

@@ -193,12 +193,12 @@ func TestTwoRequestsWithOneIDAreNotUnderWayAtOnce(t *testing.T) {
 	r.nothingPosted(s)
 	a.sends(withID(`"1"`, toolCall("get_invoice", `{}`))) // a text is another id
 	s.got(1)
+	// The server cannot answer for the call that is held.
+	s.answers("1", `{"content":[{"type":"text","text":"done"}]}`)
 	s.answers(`"\u0031"`, `{"content":[]}`)
 	if got := a.answer(); !strings.Contains(got.body, `"id":"\u0031"`) {
 		t.Errorf("the text: %s", got.body)
 	}
-	// The server cannot answer for the call that is held.
-	s.answers("1", `{"content":[{"type":"text","text":"done"}]}`)
 	r.decide(v1alpha1.DecisionApproved)
 	s.got(2)
 	s.answers("1", `{"content":[]}`)

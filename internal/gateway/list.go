@@ -38,6 +38,8 @@ func (g *Gateway) listFilter(server *Server, who caller, id []byte) func([]byte)
 			return withheld(id)
 		case err != nil:
 			return message
+		case !found && id != nil && isResult(message):
+			return withheld(id)
 		case !found: // on a stream it may be the answer to a call
 			return sanitize(id)(message)
 		}
@@ -88,6 +90,12 @@ func hidden(snap *snapshot.Snapshot, name string, principal expr.Principal) bool
 	}
 	_, loosest := snap.Policy.Range(name, principal)
 	return loosest == policy.Deny
+}
+
+// isResult tells a result from messages that only pass on the way to it.
+func isResult(message []byte) bool {
+	answer, found, err := wire.ScanAnswer(message)
+	return err != nil || found && !answer.Error
 }
 
 // withheld stands in for a list that nobody can read beyond doubt.

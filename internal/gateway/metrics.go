@@ -27,6 +27,7 @@ type Metrics struct {
 	proven     *prometheus.GaugeVec
 	inForce    prometheus.Histogram
 	doubts     *prometheus.CounterVec
+	cut        *prometheus.CounterVec
 }
 
 // NewMetrics registers the gateway's metrics.
@@ -39,6 +40,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		malformed:  counter("refused_messages_total", "Messages refused that are no calls, or before anything was decided.", "reason"),
 		executions: counter("executions_total", "Calls with effects that were let through, by outcome.", "outcome"),
 		failures:   counter("failures_total", "Writes that failed, by what was written.", "write"),
+		cut:        counter("cut_answers_total", "Answers and streams that were ended for a limit, by the limit.", "reason"),
 		void:       counter("void_votes_total", "Votes of approved requests that count for nothing: not signed for the request by a published key."),
 		keys: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "voting_keys",
 			Help: "Voting keys that votes are verified with; with none, no approval is used."}),
@@ -52,7 +54,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from the arrival of a change of a server, policy or request to its being in force.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}}),
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.doubts} {
+	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.doubts, m.cut} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -94,4 +96,8 @@ func (m *Metrics) propagated(took time.Duration) { m.inForce.Observe(took.Second
 
 func (m *Metrics) notEvaluated(server types.NamespacedName) {
 	m.doubts.WithLabelValues(server.Namespace, server.Name).Inc()
+}
+
+func (m *Metrics) cutShort(server types.NamespacedName, reason string) {
+	m.cut.WithLabelValues(server.Namespace, server.Name, reason).Inc()
 }

@@ -138,7 +138,7 @@ func (m *other) relay(w http.ResponseWriter) {
 		m.refuseUpstream(w, err)
 		return
 	}
-	answer := relay{id: message.ID, span: m.span}
+	answer := relay{Gateway: m.Gateway, server: server, id: message.ID, span: m.span}
 	if message.Method == string(mcp.MethodSubscriptionsListen) {
 		answer.transform = server.overhear(m.owner(), func(message []byte) []byte { return message })
 	}

@@ -31,7 +31,7 @@ func TestEveryMessageThatIsRefusedCounts(t *testing.T) {
 		"nobody's":                  {ping, nil, "Unauthenticated", http.StatusUnauthorized},
 		"a header given twice":      {ping, append([]string{"Mcp-Method", "ping", "Mcp-Method", "ping"}, signed...), "Malformed", http.StatusBadRequest},
 		"a body that is encoded":    {ping, append([]string{"Content-Encoding", "gzip"}, signed...), "Malformed", http.StatusUnsupportedMediaType},
-		"a body that is too large":  {strings.Repeat(" ", maxBody+1), signed, "Malformed", http.StatusRequestEntityTooLarge},
+		"a body that is too large":  {strings.Repeat(" ", 4<<20+1), signed, "MessageTooLarge", http.StatusRequestEntityTooLarge},
 		"a body that does not read": {"{", signed, "Malformed", http.StatusBadRequest},
 		"a header against the body": {ping, append([]string{"Mcp-Method", "tools/list"}, signed...), "Malformed", http.StatusBadRequest},
 	} {
@@ -47,7 +47,7 @@ func TestEveryMessageThatIsRefusedCounts(t *testing.T) {
 				want[tc.want] = 1
 			}
 			got := map[string]float64{}
-			for _, reason := range []string{"ForeignOrigin", "ForeignSession", "Malformed", "Unauthenticated"} {
+			for _, reason := range []string{"ForeignOrigin", "ForeignSession", "Malformed", "MessageTooLarge", "Unauthenticated"} {
 				if n := testutil.ToFloat64(r.gateway.Metrics.malformed.WithLabelValues(billing.Namespace, billing.Name, reason)); n > 0 {
 					got[reason] = n
 				}

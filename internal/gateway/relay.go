@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -92,9 +93,13 @@ var errNoUpstream = errors.New("endpoint cannot be used")
 
 // relay passes an answer of the server to the agent.
 type relay struct {
+	*Gateway
+	server *Server
 	// transform is given every message of the answer; nil passes the bytes on as they come. An answer of nil drops
 	// the message. What it is given is valid for the call only.
 	transform func(message []byte) []byte
+	// strains says that a large message of JSON need not be whole for transform: it may pass through a wire.Strainer.
+	strains bool
 	// id of the message that is answered, nil without one.
 	id []byte
 	// span is that of the message, nil without one.
@@ -104,34 +109,108 @@ type relay struct {
 // run relays status, headers and body, and closes the body. An answer that breaks off breaks off for the agent too.
 func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
-	kind := contentType(resp.Header)
-	if f.transform != nil && isEncoded(resp.Header) {
+	kind := readableAs(resp.Header)
+	switch {
+	case f.transform != nil && isEncoded(resp.Header):
 		f.refuse(w, badAnswer("is encoded although it was not asked to be"))
+	case f.transform != nil && kind == kindEvents:
+		copyHeader(w.Header(), resp.Header)
+		w.WriteHeader(resp.StatusCode)
+		f.relayEvents(w, resp)
+	case f.transform != nil && kind == kindJSON:
+		f.relayJSON(w, resp)
+	case f.transform != nil && resp.StatusCode < http.StatusMultipleChoices:
+		f.relayNothing(w, resp)
+	case contentType(resp.Header) != kindEvents && resp.ContentLength > f.Limits.Answer:
+		f.refuseSize(w)
+	default:
+		f.relayBytes(w, resp)
+	}
+}
+
+// relayEvents passes the events of an answer on.
+func (f relay) relayEvents(w http.ResponseWriter, resp *http.Response) {
+	sink := eventSink(w)
+	err := pumpEvents(resp.Body, f.Limits.Event, sink, f.transform)
+	switch {
+	case err == nil:
+	case errors.Is(err, wire.ErrEventTooLarge) && f.id != nil: // nothing of it has left
+		f.Metrics.cutShort(f.server.Key, codeEventTooLarge)
+		refusal := badAnswer("has an event that is larger than the gateway passes on")
+		f.span.Refused(refusal.Code)
+		sink(eventOf(refusal.For(f.id).Body()))
+	case errors.Is(err, wire.ErrEventTooLarge):
+		f.cut(codeEventTooLarge)
+	default:
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// relayNothing passes on what has no message in it. What has one that some client might read, under a name by which
+// nobody here can, is withheld.
+func (f relay) relayNothing(w http.ResponseWriter, resp *http.Response) {
+	body, err := readUpTo(resp.Body, resp.ContentLength, 0)
+	if err != nil || len(body) > 0 {
+		f.refuse(w, badAnswer("is neither JSON nor a stream of events, and is withheld"))
 		return
 	}
-	switch {
-	case f.transform != nil && kind == "text/event-stream":
-		copyHeader(w.Header(), resp.Header)
-		w.WriteHeader(resp.StatusCode)
-		if err := pumpEvents(resp.Body, eventSink(w), f.transform); err != nil {
-			panic(http.ErrAbortHandler)
-		}
-	case f.transform != nil && kind == "application/json":
-		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-		if err != nil || len(body) > maxAnswer {
-			f.refuse(w, badAnswer("broke off or is too large"))
-			return
-		}
-		copyHeader(w.Header(), resp.Header)
-		writeWhole(w, resp.StatusCode, f.transform(body))
-	default:
-		copyHeader(w.Header(), resp.Header)
-		if length := resp.Header.Values("Content-Length"); len(length) == 1 {
-			w.Header().Set("Content-Length", length[0]) // the bytes pass as they are
-		}
-		w.WriteHeader(resp.StatusCode)
-		pumpBytes(resp.Body, w)
+	copyHeader(w.Header(), resp.Header)
+	writeWhole(w, resp.StatusCode, nil)
+}
+
+// relayBytes passes an answer on as it is.
+func (f relay) relayBytes(w http.ResponseWriter, resp *http.Response) {
+	copyHeader(w.Header(), resp.Header)
+	if length := resp.Header.Values("Content-Length"); len(length) == 1 {
+		w.Header().Set("Content-Length", length[0]) // the bytes pass as they are
 	}
+	limit := f.Limits.Answer
+	if contentType(resp.Header) == kindEvents {
+		limit = math.MaxInt64
+	}
+	w.WriteHeader(resp.StatusCode)
+	http.NewResponseController(w).Flush() //nolint:errcheck // a writer that cannot flush still gets the bytes
+	f.pump(w, resp.Body, limit, func(part []byte) ([]byte, error) { return part, nil })
+}
+
+// pump relays bytes as they come, each read flushed, so that a stream stays one.
+func (f relay) pump(w http.ResponseWriter, body io.Reader, limit int64, through func([]byte) ([]byte, error)) {
+	flush := http.NewResponseController(w)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := body.Read(buf)
+		if limit -= int64(n); limit < 0 {
+			f.cut(codeAnswerTooLarge)
+		}
+		part, unreadable := through(buf[:n])
+		if unreadable != nil {
+			f.cut(codeAnswerUnreadable)
+		}
+		if len(part) > 0 {
+			if _, writeErr := w.Write(part); writeErr != nil {
+				panic(http.ErrAbortHandler) // the agent has gone, or does not read
+			}
+			flush.Flush() //nolint:errcheck // the next write tells
+		}
+		switch {
+		case err == io.EOF:
+			return
+		case err != nil:
+			panic(http.ErrAbortHandler) // the agent must not take a torn answer for a whole one
+		}
+	}
+}
+
+// cut breaks off an answer that has begun, so that the agent does not take it for a whole one.
+func (f relay) cut(reason string) {
+	f.Metrics.cutShort(f.server.Key, reason)
+	panic(http.ErrAbortHandler)
+}
+
+// refuseSize stands in for an answer that is too large, of which nothing has passed.
+func (f relay) refuseSize(w http.ResponseWriter) {
+	f.Metrics.cutShort(f.server.Key, codeAnswerTooLarge)
+	f.refuse(w, badAnswer("is larger than the gateway passes on"))
 }
 
 // refuse answers in place of the server.
@@ -182,29 +261,6 @@ func contentType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// pumpBytes relays bytes as they come, each read flushed, so that a stream stays one.
-func pumpBytes(body io.Reader, w http.ResponseWriter) {
-	flush := http.NewResponseController(w)
-	buf := make([]byte, 32<<10)
-	flush.Flush() //nolint:errcheck // a writer that cannot flush still gets the bytes
-	for {
-		n, err := body.Read(buf)
-		if n > 0 {
-			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
-				return
-			}
-			flush.Flush() //nolint:errcheck // as above
-		}
-		if err != nil {
-			if err != io.EOF {
-				// The agent must not take a torn answer for a whole one.
-				panic(http.ErrAbortHandler)
-			}
-			return
-		}
-	}
-}
-
 // eventSink writes events to an agent and tells whether it still listens.
 func eventSink(w http.ResponseWriter) func([]byte) bool {
 	flush := http.NewResponseController(w)
@@ -220,8 +276,8 @@ func eventSink(w http.ResponseWriter) func([]byte) bool {
 
 // pumpEvents relays an event stream; an event whose message transform leaves alone goes on byte for byte. It ends when
 // the stream or the sink does, and returns an error when the stream broke off.
-func pumpEvents(body io.Reader, sink func([]byte) bool, transform func([]byte) []byte) error {
-	events := wire.NewSplitter(body, maxAnswer)
+func pumpEvents(body io.Reader, limit int64, sink func([]byte) bool, transform func([]byte) []byte) error {
+	events := wire.NewSplitter(body, int(limit))
 	for {
 		event, err := events.Next()
 		if errors.Is(err, io.EOF) {
@@ -236,23 +292,35 @@ func pumpEvents(body io.Reader, sink func([]byte) bool, transform func([]byte) [
 	}
 }
 
+// rewriteEvent returns what goes on of an event. Where the words of a list are at stake, nothing is left to a reader's own
+// idea of what a line is: neither lines beside the data, nor data of several lines.
 func rewriteEvent(event wire.Event, transform func([]byte) []byte) []byte {
-	switch {
-	case event.NamesEndpoint(): // a client of the older transport would send its messages there, past the gateway
+	if event.NamesEndpoint() { // a client of the older transport would send its messages there, past the gateway
 		return nil
-	case len(event.Data) == 0:
+	}
+	loud := slices.ContainsFunc(event.Odd(), mightHide)
+	if len(event.Data) == 0 {
+		if loud {
+			return nil
+		}
 		return event.Raw
 	}
 	message := transform(event.Data)
+	same := len(message) == len(event.Data) && len(message) > 0 && &message[0] == &event.Data[0]
 	switch {
 	case message == nil:
 		return nil
-	case len(message) == len(event.Data) && &message[0] == &event.Data[0]:
+	case loud:
+		return eventOf(message)
+	case same && (bytes.IndexByte(event.Data, '\n') < 0 || !mightHide(event.Data)):
 		return event.Raw
 	default:
 		return event.WithData(oneLine(message))
 	}
 }
+
+// mightHide tells whether some reader could find in a text what only a filter may let through.
+func mightHide(text []byte) bool { return mightSay(text, "tools") || mightSay(text, reservedWord) }
 
 // oneLine returns a JSON message without line ends, which are white space in it and would cut an event in two.
 func oneLine(message []byte) []byte {

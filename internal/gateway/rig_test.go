@@ -109,7 +109,7 @@ func newRig(t testing.TB) *rig {
 	r.gateway = &Gateway{
 		Servers: map[types.NamespacedName]*Server{billing: r.server}, Everybody: v1alpha1.Requester{Username: agent}, Metadata: &identity.Metadata{PublicURL: publicURL}, Votes: r.count,
 		Approvals: &approval.Store{Client: r.api, Clock: r.clock, Gateway: "gw", NewClaim: r.newID},
-		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: newMetrics(t), MaxStaleness: 5 * time.Minute,
+		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: newMetrics(t), MaxStaleness: 5 * time.Minute, Limits: DefaultLimits(),
 	}
 	r.edit(nil)
 	r.server.Dial(&up, r.server.Snapshot().EndpointDigest)

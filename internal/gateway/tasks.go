@@ -73,7 +73,7 @@ func (m *other) serveTask(w http.ResponseWriter, snap *snapshot.Snapshot) {
 		m.refuseUpstream(w, err)
 		return
 	}
-	relay{id: m.message.ID, transform: m.span.Watch(m.server.overhear(m.owner(), m.aboutTasks)), span: m.span}.run(w, resp)
+	relay{Gateway: m.Gateway, server: m.server, id: m.message.ID, transform: m.span.Watch(m.server.overhear(m.owner(), m.aboutTasks)), span: m.span}.run(w, resp)
 }
 
 // refuseForeign answers as a server does that does not know the task.

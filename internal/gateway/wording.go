@@ -25,6 +25,7 @@ const (
 	codeUnrecorded = "ReceiptNotWritten"
 
 	codeMalformed      = "Malformed"
+	codeTooLarge       = "MessageTooLarge"
 	codeForeignOrigin  = "ForeignOrigin"
 	codeForeignSession = "ForeignSession"
 
@@ -32,6 +33,10 @@ const (
 	codeTooManyRequests = "TooManyRequests"
 	codeNoStream        = "NoStream"
 	codeSameID          = "SameID"
+
+	codeAnswerTooLarge   = "AnswerTooLarge"
+	codeEventTooLarge    = "EventTooLarge"
+	codeAnswerUnreadable = "AnswerUnreadable"
 )
 
 // unrecorded words that not even a refusal can be recorded.

@@ -4,6 +4,7 @@
 package wire
 
 import (
+	"fmt"
 	"mime"
 	"net/http"
 	"slices"
@@ -121,8 +122,8 @@ func wrongContent(message string) *Refusal {
 }
 
 // TooLarge refuses a body over the limit in bytes.
-func TooLarge() *Refusal {
-	refusal := refuse(mcp.INVALID_REQUEST, "the body is too large")
+func TooLarge(limit int64) *Refusal {
+	refusal := refuse(mcp.INVALID_REQUEST, fmt.Sprintf("the body has more than %d bytes, which is as much as the gateway takes", limit))
 	refusal.Status = http.StatusRequestEntityTooLarge
 	return refusal
 }

@@ -135,7 +135,7 @@ func TestOnlyUTF8JSONIsAcceptedAsContent(t *testing.T) {
 			}
 		})
 	}
-	if refusal := wire.TooLarge(); refusal.Status != http.StatusRequestEntityTooLarge {
+	if refusal := wire.TooLarge(7); refusal.Status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a body over the limit: %v", refusal)
 	}
 }

@@ -13,6 +13,9 @@ import (
 // ErrEventTooLarge ends an event stream whose next event is over the limit.
 var ErrEventTooLarge = errors.New("event too large")
 
+// mark is a byte order mark, which may stand before a stream.
+const mark = "\ufeff"
+
 // Event is one block of a server-sent event stream. Its slices are valid until the next call of Next.
 type Event struct {
 	// Raw is the block as it was received, its blank line included. The Raw of all events of a stream, one behind the
@@ -135,7 +138,6 @@ func (s *Splitter) takeLF() {
 
 // skipMark steps over a byte order mark at the start of the stream; false means that more bytes are needed to tell.
 func (s *Splitter) skipMark() bool {
-	const mark = "\ufeff"
 	if s.err == nil && len(s.buf) < len(mark) && string(s.buf) == mark[:len(s.buf)] {
 		return false
 	}
@@ -205,7 +207,7 @@ func (e Event) WithData(data []byte) []byte {
 		rest = rest[len(line)+len(end):]
 		text := line
 		if e.Marked && len(out) == 0 && !placed {
-			text = bytes.TrimPrefix(line, []byte("\ufeff"))
+			text = bytes.TrimPrefix(line, []byte(mark))
 		}
 		if _, ok := dataOf(text); !ok {
 			out = append(append(out, line...), end...)
@@ -218,4 +220,28 @@ func (e Event) WithData(data []byte) []byte {
 		out = append(append(append(out, "data: "...), data...), end...)
 	}
 	return out
+}
+
+// Odd returns the lines of the block that some reader might take for data although they are none: those beside the data
+// that are neither empty nor a field of the standard, or a comment, in printable ASCII.
+func (e Event) Odd() [][]byte {
+	var odd [][]byte
+	raw := e.Raw
+	if e.Marked {
+		raw = bytes.TrimPrefix(raw, []byte(mark))
+	}
+	for line := range linesOf(raw) {
+		if _, isData := dataOf(line); isData || len(line) == 0 {
+			continue
+		}
+		field, _, _ := bytes.Cut(line, []byte(":"))
+		switch string(field) {
+		case "", "event", "id", "retry":
+			if bytes.IndexFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
+				continue
+			}
+		}
+		odd = append(odd, line)
+	}
+	return odd
 }

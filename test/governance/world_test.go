@@ -404,7 +404,7 @@ func (w *world) start(name string, options ...doorOption) (*gateway.Gateway, *do
 		Servers: servers, Everybody: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"}, Metadata: &identity.Metadata{PublicURL: "http://localhost"}, Votes: d.keyring.Count,
 		Approvals: &approval.Store{Client: live, Clock: parts.clock, Gateway: name, NewClaim: uuid.NewString},
 		Receipts:  d.receipts, Clock: parts.clock, NewID: uuid.NewString, Loopback: true,
-		Metrics: metrics, MaxStaleness: 5 * time.Minute,
+		Metrics: metrics, MaxStaleness: 5 * time.Minute, Limits: gateway.DefaultLimits(),
 	}
 	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace}
 	acknowledger := &gateway.Acknowledger{Client: live, Servers: servers, Clock: parts.clock, Gateway: name, MaxStaleness: 5 * time.Minute, Jitter: rand.Float64, Metrics: metrics}
