@@ -42,7 +42,7 @@ var allowed = map[string][]string{
 	"internal/flow":        {"internal/snapshot", "internal/wire"},
 	"internal/identity":    {"internal/fixture/login"},
 	"internal/definitions": {"api/v1alpha1", "internal/tool"},
-	"internal/discovery":   {"internal/glyph", "internal/tool", "internal/netguard"},
+	"internal/discovery":   {"internal/glyph", "internal/tool", "internal/netguard", "internal/strictjson", "internal/wire"},
 	"internal/notify":      {"api/v1alpha1", "internal/glyph", "internal/netguard", "internal/fixture"},
 	"internal/endpoint":    {"api/v1alpha1", "internal/netguard", "internal/fixture"},
 	"internal/gateway": {

@@ -15,10 +15,10 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -147,7 +147,7 @@ func splitObject(raw json.RawMessage) (map[string]json.RawMessage, bool) {
 		}
 		name, _ := key.(string) // the decoder lets nothing else be a key
 		var value json.RawMessage
-		if fold := strings.ToLower(strings.ToUpper(name)); folded[fold] || decoder.Decode(&value) != nil {
+		if fold := strictjson.Fold(name); folded[fold] || decoder.Decode(&value) != nil {
 			return nil, false
 		} else {
 			folded[fold] = true

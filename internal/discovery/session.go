@@ -83,13 +83,13 @@ func connect(ctx context.Context, target Target, endless bool) (*session, error)
 
 // openHTTP begins to speak streamable HTTP.
 func (s *session) openHTTP(ctx context.Context, probe time.Duration) error {
-	wire, err := transport.NewStreamableHTTP(s.url,
+	conn, err := transport.NewStreamableHTTP(s.url,
 		transport.WithHTTPBasicClient(s.http),
 		transport.WithHTTPLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return protocolError("the server's address is no URL")
 	}
-	s.client = client.NewClient(wire, client.WithDiscoverTimeout(probe))
+	s.client = client.NewClient(conn, client.WithDiscoverTimeout(probe))
 	if err := s.client.Start(ctx); err != nil {
 		return s.explain(ctx, err)
 	}

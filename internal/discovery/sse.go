@@ -26,15 +26,15 @@ func (s *session) openSSE(ctx context.Context, patience time.Duration) error {
 		return protocolError("the server's address is no URL")
 	}
 	s.line.origin = originOf(address)
-	wire, err := transport.NewSSE(s.url, transport.WithHTTPClient(s.http), transport.WithEndpointTimeout(patience),
+	conn, err := transport.NewSSE(s.url, transport.WithHTTPClient(s.http), transport.WithEndpointTimeout(patience),
 		transport.WithSSELogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return protocolError("the server's address is no URL")
 	}
 	// The client does not notice for itself that nothing answers its requests any more.
 	s.stream, s.lose = context.WithCancel(ctx)
-	wire.SetConnectionLostHandler(func(error) { s.lose() })
-	s.client = client.NewClient(wire)
+	conn.SetConnectionLostHandler(func(error) { s.lose() })
+	s.client = client.NewClient(conn)
 	if err := s.client.Start(s.stream); err == nil { //nolint:contextcheck // made of ctx just now
 		return nil
 	}

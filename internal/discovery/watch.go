@@ -4,23 +4,22 @@
 package discovery
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
-	"strings"
 
 	"github.com/mark3labs/mcp-go/client/transport"
 	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
 // ErrNoStream says that a server offers no stream of changes; asking again at once is of no use.
 var ErrNoStream = errors.New("the server offers no stream of changes")
 
-// maxEvent is how long one line of a stream of changes may be, in bytes.
+// maxEvent is how long one event of a stream of changes may be, in bytes.
 const maxEvent = 1 << 20
 
 // Watch keeps a session open and calls changed each time the server says that its list of tools has changed. It returns
@@ -88,34 +87,15 @@ func (s *session) listen(ctx context.Context, changed func()) error {
 		return ErrNoStream
 	}
 	changed()
-	readEvents(resp.Body, func(data string) {
+	events := wire.NewSplitter(resp.Body, maxEvent)
+	for event, err := events.Next(); err == nil; event, err = events.Next() {
 		var message struct{ Method string }
-		if json.Unmarshal([]byte(data), &message) == nil && message.Method == string(mcp.MethodNotificationToolsListChanged) {
+		if event.Whole && json.Unmarshal(event.Data, &message) == nil && message.Method == string(mcp.MethodNotificationToolsListChanged) {
 			changed()
 		}
-	})
+	}
 	if fault := s.line.fault(); fault != nil {
 		return fault
 	}
 	return unreachable("the server ends its stream of changes")
-}
-
-// readEvents hands over the data of each event of a stream until it ends or a line is longer than maxEvent. Of an event
-// with more data only the beginning is kept; those looked for are short.
-func readEvents(stream io.Reader, handle func(data string)) {
-	lines := bufio.NewScanner(stream)
-	lines.Buffer(make([]byte, 0, 4<<10), maxEvent)
-	var data strings.Builder
-	for lines.Scan() {
-		line := lines.Text()
-		if line == "" {
-			handle(data.String())
-			data.Reset()
-			continue
-		}
-		if part, ok := strings.CutPrefix(line, "data:"); ok && data.Len()+len(part) <= maxEvent {
-			data.WriteString(strings.TrimPrefix(part, " "))
-			data.WriteByte('\n')
-		}
-	}
 }

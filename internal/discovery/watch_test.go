@@ -107,6 +107,7 @@ func TestOnlyAChangeOfToolsIsTold(t *testing.T) {
 		"a change":                        {told, 1},
 		"CRLF, comment, event, id":        {strings.ReplaceAll(": hi\nid: 4\nevent: message\n"+told, "\n", "\r\n"), 1},
 		"data over two lines":             {"data: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"notifications/tools/list_changed\"}\n\n", 1},
+		"every kind of line end":          {"\ufeff: x\r\rdata: {\"method\":\rdata: \"notifications/tools/list_changed\"}\r\r", 1},
 		"other news and no news":          {"data: {\"method\":\"notifications/prompts/list_changed\"}\n\ndata: no\n\n\n\n: x\n\n", 0},
 		"the words in another message":    {"data: {\"method\":\"x\",\"params\":\"notifications/tools/list_changed\"}\n\n", 0},
 		"an event without its end":        {"data: {\"method\":\"notifications/tools/list_changed\"}\n", 0},
