@@ -22,6 +22,7 @@ var allowed = map[string][]string{
 	"api/v1alpha1":         {},
 	"internal/glyph":       {},
 	"internal/netguard":    {},
+	"internal/breaker":     {},
 	"internal/receipt":     {"internal/glyph"},
 	"internal/strictjson":  {},
 	"internal/wire":        {"internal/strictjson"},
@@ -48,7 +49,7 @@ var allowed = map[string][]string{
 	"internal/gateway": {
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
 		"internal/approval", "internal/flow", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
-		"internal/netguard", "internal/glyph", "internal/identity", "internal/vote", "internal/expr",
+		"internal/netguard", "internal/glyph", "internal/identity", "internal/vote", "internal/expr", "internal/breaker",
 		"internal/fixture/authority", "internal/fixture/collector", "internal/tracing",
 	},
 	"internal/cli":           {"api/v1alpha1", "internal/receipt", "internal/definitions", "internal/glyph", "internal/manifest", "internal/expr", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},

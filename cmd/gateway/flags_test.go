@@ -76,12 +76,14 @@ func TestAGatewayThatWouldNotKnowWhoIsWhoDoesNotStart(t *testing.T) {
 func TestALimitThatIsOutOfRangeIsRefusedWithItsRange(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]string{
-		"--max-message=1023": "--max-message: 1023 is not from 1Ki to 64Mi",
-		"--max-message=65Mi": "--max-message: 65Mi is not from 1Ki to 64Mi",
-		"--max-header=1Gi":   "--max-header: 1Gi is not from 4Ki to 1Mi",
-		"--max-answer=0":     "--max-answer: 0 is not from 64Ki to 4Gi",
-		"--max-event=-1":     "--max-event: -1 is not from 64Ki to 256Mi",
-		"":                   "",
+		"--max-message=1023":   "--max-message: 1023 is not from 1Ki to 64Mi",
+		"--max-message=65Mi":   "--max-message: 65Mi is not from 1Ki to 64Mi",
+		"--max-header=1Gi":     "--max-header: 1Gi is not from 4Ki to 1Mi",
+		"--max-answer=0":       "--max-answer: 0 is not from 64Ki to 4Gi",
+		"--max-event=-1":       "--max-event: -1 is not from 64Ki to 256Mi",
+		"--breaker-failures=0": "--breaker-failures: 0 is not from 1 to 1000",
+		"--breaker-rest=0":     "--breaker-rest: 0s is not from 1s to 10m0s",
+		"":                     "",
 		"--max-message=1Ki --max-header=4Ki --max-answer=4Gi": "",
 	} {
 		o := given(t, strings.Fields(flags)...)

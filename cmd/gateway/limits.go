@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,6 +29,8 @@ func (l *limitOptions) addFlags(flags *pflag.FlagSet) {
 	bytes(&l.header, "max-header", 64<<10, "largest headers of a request, in bytes")
 	bytes(&l.answer, "max-answer", l.Answer, "largest answer of a server that is passed on as it comes, in bytes")
 	bytes(&l.event, "max-event", l.Event, "largest event of a server, and largest answer that has to be read whole before it is passed on: a list of tools, the answer to a call with effects; in bytes")
+	flags.IntVar(&l.Failures, "breaker-failures", l.Failures, "failures in a row of a server, after which it is left alone")
+	flags.DurationVar(&l.Rest, "breaker-rest", l.Rest, "how long a server that failed is left alone before it is tried again")
 }
 
 // check returns the limits, or which flag is out of its range.
@@ -49,6 +52,26 @@ func (l *limitOptions) check() (gateway.Limits, error) {
 			return limits, outOfRange(b.flag, b.value.String(), b.least, b.top)
 		}
 		*b.into = b.value.Value()
+	}
+	for _, n := range []struct {
+		flag              string
+		value, least, top int
+	}{
+		{"breaker-failures", l.Failures, 1, 1000},
+	} {
+		if n.value < n.least || n.value > n.top {
+			return limits, outOfRange(n.flag, n.value, n.least, n.top)
+		}
+	}
+	for _, d := range []struct {
+		flag              string
+		value, least, top time.Duration
+	}{
+		{"breaker-rest", l.Rest, time.Second, 10 * time.Minute},
+	} {
+		if d.value < d.least || d.value > d.top {
+			return limits, outOfRange(d.flag, d.value, d.least, d.top)
+		}
 	}
 	return limits, nil
 }

@@ -39,12 +39,19 @@ func notReady() *wire.Refusal {
 
 // writeUpstreamError answers for a server that cannot be reached. It names no host.
 func writeUpstreamError(w http.ResponseWriter, id []byte, err error) {
-	writeRefusal(w, upstreamRefusal(err).For(id))
+	refusal := upstreamRefusal(err)
+	if r, left := errors.AsType[restingError](err); left {
+		refusal.Data = retryLater(w.Header(), codeResting, r.wait)
+	}
+	writeRefusal(w, refusal.For(id))
 }
 
 func upstreamRefusal(err error) *wire.Refusal {
 	refusal := &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the MCP server cannot be reached"}
+	r, left := errors.AsType[restingError](err)
 	switch {
+	case left:
+		refusal.Status, refusal.Message = http.StatusServiceUnavailable, speaker+resting(r.wait).text
 	case errors.Is(err, errNoUpstream):
 		refusal.Message = "Tidewaiter gateway: the MCP server's endpoint cannot be used now; its GovernedServer says why"
 	case errors.Is(err, context.DeadlineExceeded):

@@ -53,7 +53,7 @@ func (c *call) send(ctx context.Context, out outbound) (resp *http.Response, sen
 	if c.legacy != nil {
 		return c.legacy.exchange(ctx, out, nil)
 	}
-	return c.server.send(ctx, out)
+	return c.Gateway.send(ctx, c.server, out)
 }
 
 // judged is a call with the verdict on it and the snapshot that gave it.
@@ -193,6 +193,10 @@ func hasParamHeaders(h http.Header) bool {
 
 // passRead lets a Read call through.
 func (c *call) passRead(ctx context.Context, j judged) {
+	if wait := c.rests(c.server); wait > 0 {
+		c.refuse(j, nil, resting(wait))
+		return
+	}
 	if err := c.note(c.receipt(j, receipt.KindDecision), receipt.Batched); err != nil {
 		c.refuseUnrecorded(j)
 		return
@@ -205,7 +209,8 @@ func (c *call) passRead(ctx context.Context, j judged) {
 		c.legacy.passRead(ctx, c, out)
 		return
 	}
-	resp, _, err := c.server.send(ctx, out)
+	out.again = !c.unusualFlow() && !j.observed()
+	resp, _, err := c.Gateway.send(ctx, c.server, out)
 	if err != nil {
 		c.reply.refuse(upstreamRefusal(err))
 		return

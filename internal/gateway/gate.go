@@ -66,6 +66,9 @@ func (c *call) gate() {
 			return
 		}
 		if g.observed() {
+			if g.leftAlone() {
+				return
+			}
 			g.execute(nil) // and nothing else: nobody is asked, and nothing is used or cancelled
 			return
 		}
@@ -270,6 +273,9 @@ func (g *gated) use(request *v1alpha1.ApprovalRequest) (done bool) {
 	if g.Receipts.Executed(string(request.UID)) {
 		return g.usedBefore(request)
 	}
+	if g.leftAlone() { // and the approval stays
+		return true
+	}
 	switch same, err := g.recheck(request, askAgain); {
 	case g.clientGone():
 		return true
@@ -345,6 +351,9 @@ func (g *gated) live(request *v1alpha1.ApprovalRequest) (*v1alpha1.ApprovalReque
 // runUnattended lets a call run on the strength of a promotion. An open request of the same action is withdrawn, so
 // that nobody is asked about what has run.
 func (g *gated) runUnattended(open *v1alpha1.ApprovalRequest) (done bool) {
+	if g.leftAlone() {
+		return true
+	}
 	if open != nil {
 		g.know(open)
 		if err := g.cancelKnown(v1alpha1.CancelWithdrawn); err != nil {

@@ -175,7 +175,7 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 	}
 	ctx, cancel := g.untilStopping(r.Context())
 	defer cancel()
-	resp, _, err := server.send(ctx, outbound{request: r, caller: who.owner(), headers: allHeaders})
+	resp, _, err := g.send(ctx, server, outbound{request: r, caller: who.owner(), headers: allHeaders})
 	if err != nil {
 		writeUpstreamError(w, nil, err)
 		return

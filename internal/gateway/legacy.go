@@ -137,7 +137,7 @@ func (s *legacyStream) dial(ctx context.Context, end func(), w http.ResponseWrit
 	opening, stop := context.WithTimeout(r.Context(), legacyOpening)
 	defer stop()
 	opened := context.AfterFunc(opening, end) //nolint:contextcheck // made of that of r just now
-	resp, _, err := s.server.send(ctx, outbound{request: r, caller: s.owner(), headers: allHeaders, endpoint: s.digest})
+	resp, _, err := s.send(ctx, s.server, outbound{request: r, caller: s.owner(), headers: allHeaders, endpoint: s.digest})
 	if err != nil {
 		writeUpstreamError(w, nil, cmp.Or(opening.Err(), err))
 		return nil, nil, false

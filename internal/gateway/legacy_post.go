@@ -229,7 +229,7 @@ func (p *legacyRequest) post(ctx context.Context, out outbound, transform func([
 		return nil, false, errNoUpstream // it was judged for another endpoint than that of the stream
 	}
 	out.to, out.endpoint = s.target, s.digest
-	return s.server.send(ctx, out)
+	return s.send(ctx, s.server, out)
 }
 
 // exchange sends a call and returns the server's answer, as if it had come by the response of the POST. An answer that

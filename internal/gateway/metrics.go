@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/breaker"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 )
 
@@ -28,6 +29,8 @@ type Metrics struct {
 	inForce    prometheus.Histogram
 	doubts     *prometheus.CounterVec
 	cut        *prometheus.CounterVec
+	retries    *prometheus.CounterVec
+	breaker    *prometheus.GaugeVec
 }
 
 // NewMetrics registers the gateway's metrics.
@@ -41,7 +44,10 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		executions: counter("executions_total", "Calls with effects that were let through, by outcome.", "outcome"),
 		failures:   counter("failures_total", "Writes that failed, by what was written.", "write"),
 		cut:        counter("cut_answers_total", "Answers and streams that were ended for a limit, by the limit.", "reason"),
-		void:       counter("void_votes_total", "Votes of approved requests that count for nothing: not signed for the request by a published key."),
+		retries:    counter("retries_total", "Calls that read and were sent a second time, since the connection broke before a byte of the answer."),
+		breaker: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "breaker_state",
+			Help: "What the circuit breaker of a server does: 0 lets calls pass, 1 refuses them, 2 lets one through to find out."}, []string{"namespace", "server"}),
+		void: counter("void_votes_total", "Votes of approved requests that count for nothing: not signed for the request by a published key."),
 		keys: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "voting_keys",
 			Help: "Voting keys that votes are verified with; with none, no approval is used."}),
 		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "held_calls",
@@ -54,7 +60,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from the arrival of a change of a server, policy or request to its being in force.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}}),
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.doubts, m.cut} {
+	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.doubts, m.cut, m.retries, m.breaker} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -100,4 +106,12 @@ func (m *Metrics) notEvaluated(server types.NamespacedName) {
 
 func (m *Metrics) cutShort(server types.NamespacedName, reason string) {
 	m.cut.WithLabelValues(server.Namespace, server.Name, reason).Inc()
+}
+
+func (m *Metrics) retried(server types.NamespacedName) {
+	m.retries.WithLabelValues(server.Namespace, server.Name).Inc()
+}
+
+func (m *Metrics) breaks(server types.NamespacedName, state breaker.State) {
+	m.breaker.WithLabelValues(server.Namespace, server.Name).Set(float64(state))
 }

@@ -133,7 +133,7 @@ func (m *other) relay(w http.ResponseWriter) {
 		ctx, cancel = m.untilStopping(ctx)
 		defer cancel()
 	}
-	resp, _, err := server.send(ctx, out)
+	resp, _, err := m.send(ctx, server, out)
 	if err != nil {
 		m.refuseUpstream(w, err)
 		return

@@ -41,6 +41,10 @@ func (g *gated) nextRound() {
 	} else if n != nil {
 		g.wouldRefuse = n.code
 	}
+	if wait := g.reaches(g.request.Context(), g.server); wait > 0 {
+		e.giveUp(resting(wait))
+		return
+	}
 	if f == nil {
 		g.execute(nil) // the server only observes
 		return

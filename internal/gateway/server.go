@@ -4,15 +4,11 @@
 package gateway
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"net/http/httptrace"
 	"reflect"
 	"slices"
 	"sync"
@@ -23,15 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"sigs.k8s.io/controller-runtime/pkg/log"
-
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/flow"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
-	"github.com/tidewaiter/tidewaiter/internal/tracing"
 )
 
 // Server is one governed server as a gateway sees it.
@@ -50,6 +43,7 @@ type Server struct {
 	sessions sessions
 	flows    flow.Book[*fate] // calls with effects that did not end with their answer
 	legacy   legacyStreams
+	health   health
 	// Logs that the server is not reached, and that a policy was not evaluated for a call.
 	unreached, unevaluated seldom
 
@@ -336,57 +330,6 @@ func (s *Server) Freshness(now time.Time, maxStaleness time.Duration) policy.Fre
 
 // effectProof is how old the last proof of the watch may be for an effect without a person.
 const effectProof = 90 * time.Second
-
-// outbound is a request to the server.
-type outbound struct {
-	request *http.Request
-	// caller is whose request it is.
-	caller  snapshot.Caller
-	body    []byte
-	headers headerPolicy
-	// to is where it goes; "" for the server's endpoint.
-	to string
-	// endpoint is the digest of the endpoint that a call was judged for; it goes to no other. "" goes to any.
-	endpoint string
-	// effect makes a connection of its own.
-	effect bool
-	// span is that of the message, nil without one.
-	span *tracing.Span
-}
-
-// send sends a request to the server and returns its answer. sent tells whether a connection was there that a byte
-// could have left on; while it is false the server has seen nothing.
-func (s *Server) send(ctx context.Context, out outbound) (resp *http.Response, sent bool, err error) {
-	up := s.upstream.Load()
-	if up == nil || out.endpoint != "" && out.endpoint != up.digest {
-		return nil, false, errNoUpstream
-	}
-	var connected atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
-	// The agent's path and query stay behind: where a call goes is the GovernedServer's to say.
-	req, err := http.NewRequestWithContext(ctx, out.request.Method, cmp.Or(out.to, up.URL), nil)
-	if err != nil {
-		return nil, false, fmt.Errorf("make request: %w", err)
-	}
-	req.Header = outboundHeader(out.request.Header, up.Headers, out.headers)
-	if body := out.span.Send(req, out.body); body != nil {
-		// Without GetBody the transport cannot send a call a second time.
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	}
-	transport := up.pool
-	if out.effect {
-		transport = up.fresh()
-	}
-	resp, err = transport.RoundTrip(req)
-	out.span.Received(resp, err)
-	switch {
-	case err == nil:
-		s.sessions.note(req, resp, out.caller)
-	case ctx.Err() == nil && s.unreached.due(s.Clock.Now()): // the agent is not told why
-		log.FromContext(ctx).Error(err, "MCP server not reached", "server", s.Key.String())
-	}
-	return resp, connected.Load(), err
-}
 
 // toolDigest returns the digest of the definition that a call meets: what the server said last, or what the manager
 // saw.

@@ -68,7 +68,7 @@ func (m *other) serveTask(w http.ResponseWriter, snap *snapshot.Snapshot) {
 			return
 		}
 	}
-	resp, _, err := m.server.send(m.request.Context(), outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: headers, span: m.span})
+	resp, _, err := m.send(m.request.Context(), m.server, outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: headers, span: m.span})
 	if err != nil {
 		m.refuseUpstream(w, err)
 		return

@@ -26,6 +26,7 @@ const (
 
 	codeMalformed      = "Malformed"
 	codeTooLarge       = "MessageTooLarge"
+	codeResting        = "ServerUnavailable"
 	codeForeignOrigin  = "ForeignOrigin"
 	codeForeignSession = "ForeignSession"
 

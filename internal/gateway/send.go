@@ -1,0 +1,103 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
+)
+
+// outbound is a request to the server.
+type outbound struct {
+	request *http.Request
+	// caller is whose request it is.
+	caller  snapshot.Caller
+	body    []byte
+	headers headerPolicy
+	// to is where it goes; "" for the server's endpoint.
+	to string
+	// endpoint is the digest of the endpoint that a call was judged for; it goes to no other. "" goes to any.
+	endpoint string
+	// effect says that the call must not be sent twice: it makes a connection of its own.
+	effect bool
+	// again says that the call reads, and may be sent a second time if the connection breaks before it was answered.
+	again bool
+	// span is that of the message, nil without one.
+	span *tracing.Span
+}
+
+// attempt is one sending of a request, and what the connection tells of it.
+type attempt struct {
+	httptrace.ClientTrace
+	// connected tells that a connection was there that a byte could have left on; answered, that one has come back.
+	connected, answered atomic.Bool
+}
+
+// send sends a request to a server that is not left alone, and returns its answer. A call that reads, and whose
+// connection broke before a byte of the answer came, is sent once more, on a connection of its own. While sent is false
+// the server has seen nothing.
+func (g *Gateway) send(ctx context.Context, server *Server, out outbound) (resp *http.Response, sent bool, err error) {
+	pass, wait, ok := server.health.breaker(g.Limits).Admit(g.Clock.Now())
+	if !ok && !out.effect { // one with effects was asked about before its approval was spent
+		g.Metrics.refused(server.Key, codeResting)
+		return nil, false, restingError{wait}
+	}
+	up := server.upstream.Load()
+	if up == nil || out.endpoint != "" && out.endpoint != up.digest {
+		err = errNoUpstream
+	} else {
+		transport := up.pool
+		if out.effect {
+			transport = up.fresh()
+		}
+		var first, second attempt
+		resp, err = server.try(ctx, up, transport, out, &first)
+		sent = first.connected.Load()
+		if err != nil && out.again && sent && !first.answered.Load() && ctx.Err() == nil {
+			g.Metrics.retried(server.Key)
+			resp, err = server.try(ctx, up, up.fresh(), out, &second)
+		}
+	}
+	g.healthy(server, pass, outcomeFor(ctx, resp, err))
+	return resp, sent, err
+}
+
+// try sends a request once.
+func (s *Server) try(ctx context.Context, up *dialled, transport *http.Transport, out outbound, a *attempt) (*http.Response, error) {
+	a.GotConn = func(httptrace.GotConnInfo) { a.connected.Store(true) }
+	if out.again {
+		a.GotFirstResponseByte = func() { a.answered.Store(true) }
+	}
+	ctx = httptrace.WithClientTrace(ctx, &a.ClientTrace)
+	// The agent's path and query stay behind: where a call goes is the GovernedServer's to say.
+	req, err := http.NewRequestWithContext(ctx, out.request.Method, cmp.Or(out.to, up.URL), nil)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header = outboundHeader(out.request.Header, up.Headers, out.headers)
+	if body := out.span.Send(req, out.body); body != nil {
+		// Without GetBody the transport cannot send a call a second time.
+		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	resp, err := transport.RoundTrip(req)
+	out.span.Received(resp, err)
+	switch {
+	case err == nil:
+		s.sessions.note(req, resp, out.caller)
+	case ctx.Err() == nil && s.unreached.due(s.Clock.Now()): // the agent is not told why
+		log.FromContext(ctx).Error(err, "MCP server not reached", "server", s.Key.String())
+	}
+	return resp, err
+}
