@@ -35,6 +35,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
+	"github.com/tidewaiter/tidewaiter/internal/failpoint"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
@@ -130,6 +131,9 @@ func (r *GovernedServerReconciler) Reconcile(ctx context.Context, req ctrl.Reque
 	}
 	before := server.DeepCopy()
 	observe(&server, facts)
+	if len(facts.evidence.fresh) > 0 {
+		failpoint.Hit(failpoint.BeforeCount)
+	}
 	if err := r.save(ctx, before, &server, facts); err != nil {
 		return quiet(err)
 	}
@@ -314,10 +318,12 @@ func (r *GovernedServerReconciler) mark(ctx context.Context, server *v1alpha1.Go
 			Message:            "The request is counted in the records of its server",
 			ObservedGeneration: request.Generation, LastTransitionTime: metav1.NewTime(f.now),
 		})
+		failpoint.Hit(failpoint.AfterCount)
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := r.Client.Status().Patch(ctx, request, patch); err != nil {
 			return fmt.Errorf("mark request %s as counted: %w", request.Name, err)
 		}
+		failpoint.Hit(failpoint.AfterMark)
 	}
 	return nil
 }

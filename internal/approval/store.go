@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+	"github.com/tidewaiter/tidewaiter/internal/failpoint"
 )
 
 // maxAttempts bounds the search for a free name; each attempt that is taken by another action costs one read.
@@ -106,8 +107,10 @@ func (s *Store) Claim(ctx context.Context, judged *v1alpha1.ApprovalRequest, tim
 	claimed.Status.Execution = &v1alpha1.Execution{Gateway: s.Gateway, Claim: s.NewClaim(), StartedAt: &started, Deadline: &deadline}
 
 	tried := claimed.DeepCopy()
+	failpoint.Hit(failpoint.BeforeClaim)
 	err := s.update(ctx, claimed)
 	if err == nil {
+		failpoint.Hit(failpoint.AfterClaim)
 		return claimed, nil
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
@@ -176,6 +179,7 @@ func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, r
 		current.Status.Execution.ResultDigest = result.Digest
 		err := s.update(ctx, current)
 		if err == nil {
+			failpoint.Hit(failpoint.AfterOutcome)
 			return nil
 		}
 		if !apierrors.IsConflict(err) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/failpoint"
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
@@ -56,6 +57,7 @@ func (g *gated) execute(claimed *v1alpha1.ApprovalRequest) {
 		e.end(func() { g.refuseUnrecorded(g.judged) })
 		return
 	}
+	failpoint.Hit(failpoint.AfterDecision)
 	if n := cmp.Or(e.moved(), e.overtaken()); n != nil {
 		e.overtakenBy = n.code
 		e.unsent(n.text)

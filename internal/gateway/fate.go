@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
+	"github.com/tidewaiter/tidewaiter/internal/failpoint"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 )
 
@@ -42,6 +43,7 @@ type fate struct {
 // settle notes the outcome, with the receipt for it. The first one holds, but a sure one takes the place of one that was
 // not.
 func (f *fate) settle(line receipt.Receipt, outcome v1alpha1.ExecutionOutcome, answer []byte) {
+	failpoint.Hit(failpoint.AfterAnswer)
 	result := &approval.Result{Outcome: outcome, Message: f.cause, At: f.gateway.Clock.Now()}
 	if answer != nil {
 		sum := sha256.Sum256(answer)
@@ -63,6 +65,7 @@ func (f *fate) settle(line receipt.Receipt, outcome v1alpha1.ExecutionOutcome, a
 	if _, err := f.gateway.Receipts.Append(line, durability); err != nil {
 		f.gateway.Metrics.apiFailed(f.server.Key, "receipt")
 	}
+	failpoint.Hit(failpoint.AfterOutcomeReceipt)
 }
 
 // over tells whether there is an outcome.

@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/tidewaiter/tidewaiter/internal/failpoint"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tracing"
 )
@@ -61,6 +62,7 @@ func (g *Gateway) send(ctx context.Context, server *Server, out outbound) (resp 
 		transport := up.pool
 		if out.effect {
 			transport = up.fresh()
+			failpoint.Hit(failpoint.Sending)
 		}
 		var first, second attempt
 		resp, err = server.try(ctx, up, transport, out, &first)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/internal/failpoint"
 )
 
 // Durability says when Append returns.
@@ -219,7 +221,7 @@ func (w *Writer) commit(batch []*entry) error {
 	if _, err := w.file.Write(text); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	if err := w.file.Sync(); err != nil {
+	if err := failpoint.Sync(w.file); err != nil {
 		return fmt.Errorf("fsync: %w", err)
 	}
 	w.dirty = false
