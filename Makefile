@@ -89,6 +89,11 @@ bench: ## Measure classify, decide, hash, scan, a call through the gateway besid
 bench-gate: ## Fail where a read through the gateway has become much dearer than through a plain proxy: time, throughput, allocations. A minute.
 	TIDEWAITER_BENCH_LIMIT=1.5 go test -run '^$$' -bench '^BenchmarkRead$$' -benchtime 20x ./internal/gateway
 
+.PHONY: soak
+soak: ## Call, vote and kill at random for ten minutes, then account for every call; see docs/design/soak.md. SOAK='-seed 7 -duration 1m' sets more.
+	CGO_ENABLED=0 go build -tags failpoints -o $(BIN)/soak/ ./cmd/manager ./cmd/gateway ./test/soak
+	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" $(BIN)/soak/soak $(SOAK)
+
 .PHONY: lint
 lint: ## Check style, and the API types against the Kubernetes conventions.
 	cd hack/tools/lint && go build -o $(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
