@@ -31,6 +31,10 @@ const (
 	// ServerLabel marks what belongs to a GovernedServer: a Secret is read for a server only if this label
 	// holds the server's name, and every ApprovalRequest carries it.
 	ServerLabel = "tidewaiter.dev/server"
+
+	// RotateAnnotation on a Secret of the operator, whatever its value, asks for a new voting key or certificate authority;
+	// the write that makes it removes the annotation.
+	RotateAnnotation = "tidewaiter.dev/rotate"
 	// PolicyRevisionAnnotation of a Lease that a gateway keeps beside a GovernedServer says which policy revision it
 	// runs; ServerLabel marks the Lease.
 	PolicyRevisionAnnotation = "tidewaiter.dev/policy-revision"

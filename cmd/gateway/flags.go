@@ -119,8 +119,10 @@ type parsed struct {
 // check reads what can be judged without asking anybody.
 func (o *options) check() (p parsed, err error) {
 	switch {
-	case o.receipts == "" || len(o.servers) == 0:
-		return p, errors.New("--server and --receipts are needed")
+	case len(o.servers) == 0:
+		return p, errors.New("--server is needed: NAMESPACE/NAME of the GovernedServer to stand before")
+	case o.receipts == "":
+		return p, errors.New("--receipts is needed: the file that receipts are written to")
 	case len(o.votingRoots) == 0:
 		return p, errors.New("--voting-root-key is needed: the entry root of the ConfigMap tidewaiter-voting-keys in the operator's namespace")
 	case utf8.RuneCountInString(o.requester) > 256:

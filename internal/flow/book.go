@@ -155,7 +155,7 @@ func (b *Book[T]) HearResult(id string, result wire.Answer) (*Flow[T], Ending) {
 	if f == nil {
 		return nil, Open
 	}
-	return b.close(f, EndingOf(result))
+	return b.close(f, endingOf(result))
 }
 
 func (b *Book[T]) close(f *Flow[T], ending Ending) (*Flow[T], Ending) {

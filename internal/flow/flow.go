@@ -109,8 +109,8 @@ const (
 	Unclear
 )
 
-// EndingOf says how the call of a task ended by its result. What is no final result does not end it.
-func EndingOf(result wire.Answer) Ending {
+// endingOf says how the call of a task ended by its result. What is no final result does not end it.
+func endingOf(result wire.Answer) Ending {
 	switch {
 	case result.Error || !result.Complete:
 		return Open
@@ -130,7 +130,7 @@ func (f *Flow[T]) hear(s wire.TaskState, now time.Time) Ending {
 	case "completed":
 		said = completed
 		if s.Result != nil {
-			if ending := EndingOf(*s.Result); ending != Open {
+			if ending := endingOf(*s.Result); ending != Open {
 				return ending
 			}
 			return Unclear

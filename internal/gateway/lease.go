@@ -118,7 +118,7 @@ func (a *Acknowledger) write(ctx context.Context, key types.NamespacedName, is a
 	ctx, cancel := context.WithTimeout(ctx, acknowledgeWithin)
 	defer cancel()
 	owner := metav1apply.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind("GovernedServer").WithName(key.Name).WithUID(is.uid)
-	lease := coordinationv1apply.Lease(LeaseName(key.Name, a.Gateway), key.Namespace).
+	lease := coordinationv1apply.Lease(leaseName(key.Name, a.Gateway), key.Namespace).
 		WithLabels(map[string]string{v1alpha1.ServerLabel: key.Name}).
 		WithAnnotations(map[string]string{v1alpha1.PolicyRevisionAnnotation: is.revision}).
 		WithOwnerReferences(owner).
@@ -135,15 +135,15 @@ func (a *Acknowledger) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, acknowledgeWithin)
 	defer cancel()
 	for key := range a.said {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: LeaseName(key.Name, a.Gateway)}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: leaseName(key.Name, a.Gateway)}}
 		if err := a.Client.Delete(ctx, lease); err != nil && !apierrors.IsNotFound(err) {
 			log.FromContext(ctx).V(1).Info("lease not deleted", "server", key, "error", err.Error())
 		}
 	}
 }
 
-// LeaseName is the name of the Lease by which a gateway tells what it runs for a server.
-func LeaseName(server, gateway string) string {
+// leaseName is the name of the Lease by which a gateway tells what it runs for a server.
+func leaseName(server, gateway string) string {
 	sum := sha256.Sum256([]byte(gateway))
 	return "tidewaiter-" + server + "-" + hex.EncodeToString(sum[:])[:20]
 }

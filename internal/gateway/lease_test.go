@@ -76,7 +76,7 @@ func TestAGatewaySaysWhichRevisionItRuns(t *testing.T) {
 	d := newDesk(t)
 	d.expect(t, "at the start", d.after(t, 0), 1)
 	lease := d.written[0]
-	if *lease.Name != LeaseName("billing", "gw") || *lease.Namespace != billing.Namespace ||
+	if *lease.Name != leaseName("billing", "gw") || *lease.Namespace != billing.Namespace ||
 		*lease.Spec.HolderIdentity != "gw" || *lease.Spec.LeaseDurationSeconds != 180 || !lease.Spec.RenewTime.Time.Equal(noon) {
 		t.Errorf("the Lease is %+v, %+v", lease, lease.Spec)
 	}
@@ -141,18 +141,18 @@ func TestAGatewayThatStopsTakesItsLeaseBack(t *testing.T) {
 	if err := d.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{LeaseName("billing", "gw")}, d.deleted); diff != "" {
+	if diff := cmp.Diff([]string{leaseName("billing", "gw")}, d.deleted); diff != "" {
 		t.Errorf("deleted (-want +got):\n%s", diff)
 	}
 }
 
 func TestNamesOfLeasesFitAndDiffer(t *testing.T) {
 	t.Parallel()
-	long := LeaseName(strings.Repeat("s", 63), strings.Repeat("gateway of somebody ", 100))
+	long := leaseName(strings.Repeat("s", 63), strings.Repeat("gateway of somebody ", 100))
 	if len(long) > 253 {
 		t.Errorf("%d characters", len(long))
 	}
-	if LeaseName("a", "gw") == LeaseName("a", "gw2") || LeaseName("a", "gw") == LeaseName("b", "gw") {
+	if leaseName("a", "gw") == leaseName("a", "gw2") || leaseName("a", "gw") == leaseName("b", "gw") {
 		t.Error("two gateways share a name")
 	}
 	if strings.ToLower(long) != long {

@@ -184,13 +184,13 @@ func TestRotationLosesNoCall(t *testing.T) {
 	}
 	for range 2 {
 		secret, before := read()
-		secret.Annotations = map[string]string{RotateAnnotation: ""}
+		secret.Annotations = map[string]string{v1alpha1.RotateAnnotation: ""}
 		for err := admin.Update(t.Context(), secret); err != nil; err = admin.Update(t.Context(), secret) {
 			if !apierrors.IsConflict(err) {
 				t.Fatal(err)
 			}
 			secret, before = read()
-			secret.Annotations = map[string]string{RotateAnnotation: ""}
+			secret.Annotations = map[string]string{v1alpha1.RotateAnnotation: ""}
 		}
 		// The next authority is known to the API server for some real seconds of calls before the lead is over.
 		c.until(t, 1, "the next authority in both configurations", func() bool {

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// RotateAnnotation on the Secret asks for a new certificate authority; the write that makes one removes it.
-	RotateAnnotation = "tidewaiter.dev/rotate"
 	// ownerLabel with the value owner is on the Secret that this package made. One without it is never written.
 	ownerLabel, owner = "app.kubernetes.io/managed-by", "tidewaiter-manager"
 )

@@ -242,7 +242,7 @@ func (s *Serving) readSecret(ctx context.Context) (*corev1.Secret, state, error)
 	if err != nil {
 		return nil, state{}, fmt.Errorf("the Secret %s is left as it is: %w: delete the Secret to have it made anew", s.name(), err)
 	}
-	_, now.rotate = secret.Annotations[RotateAnnotation]
+	_, now.rotate = secret.Annotations[v1alpha1.RotateAnnotation]
 	return secret, now, nil
 }
 
@@ -252,7 +252,7 @@ func (s *Serving) write(ctx context.Context, secret *corev1.Secret, after state,
 		return err
 	}
 	if !after.rotate {
-		delete(secret.Annotations, RotateAnnotation)
+		delete(secret.Annotations, v1alpha1.RotateAnnotation)
 	}
 	if secret.ResourceVersion == "" {
 		err = s.Client.Create(ctx, secret)

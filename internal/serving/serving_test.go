@@ -69,7 +69,7 @@ func TestNoHandshakeFailsWhateverIsInterrupted(t *testing.T) {
 				w.round(t, 1)
 			case "rotate":
 				secret, _ := w.secret(t)
-				secret.Annotations = map[string]string{RotateAnnotation: ""}
+				secret.Annotations = map[string]string{v1alpha1.RotateAnnotation: ""}
 				w.update(t, secret)
 			case "strip":
 				w.spoil(t, nil)

@@ -41,6 +41,6 @@ func exporterFor(ctx context.Context, protocol string) (*otlptrace.Exporter, err
 	case "grpc":
 		return otlptracegrpc.New(ctx)
 	default:
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q; http/protobuf and grpc are known", protocol)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, or else OTEL_EXPORTER_OTLP_PROTOCOL, is %q; http/protobuf and grpc are known", protocol)
 	}
 }

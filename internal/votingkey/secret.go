@@ -14,9 +14,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/vote"
 )
 
-// RotateAnnotation on the Secret asks for a new voting key; the write that makes one removes it.
-const RotateAnnotation = "tidewaiter.dev/rotate"
-
 // entry is the value of a voting key's entry in the Secret; the entry's name is that of the key.
 type entry struct {
 	Seed      []byte    `json:"seed"`

@@ -170,7 +170,7 @@ func (s *Store) step(ctx context.Context) (done bool, err error) {
 	if secret.Data, err = format(after); err != nil {
 		return false, err
 	}
-	delete(secret.Annotations, RotateAnnotation)
+	delete(secret.Annotations, v1alpha1.RotateAnnotation)
 	return false, s.write(ctx, secret)
 }
 
@@ -195,7 +195,7 @@ func (s *Store) readSecret(ctx context.Context) (*corev1.Secret, state, error) {
 	if err != nil {
 		return nil, state{}, fmt.Errorf("the voting keys in Secret %s are left as they are: %w", s.name(), err)
 	}
-	_, keys.rotate = secret.Annotations[RotateAnnotation]
+	_, keys.rotate = secret.Annotations[v1alpha1.RotateAnnotation]
 	return secret, keys, nil
 }
 

@@ -54,7 +54,7 @@ func TestKeysAreSafeWhateverIsInterrupted(t *testing.T) {
 				w.clock.Step(rapid.SampledFrom([]time.Duration{time.Second, 20 * time.Second, lead, 6 * time.Hour, 26 * time.Hour, month}).Draw(t, "for"))
 			case "rotate":
 				if secret := w.secret(t); secret.ResourceVersion != "" {
-					secret.Annotations = map[string]string{RotateAnnotation: ""}
+					secret.Annotations = map[string]string{v1alpha1.RotateAnnotation: ""}
 					if err := w.api.Update(ctx, secret); err != nil {
 						t.Fatal(err)
 					}
@@ -141,7 +141,7 @@ func TestARotationLosesNoVote(t *testing.T) {
 	w := newWorld(t)
 	first := w.current(t) // the first key is made by whoever asks for it
 	secret := w.secret(t)
-	secret.Annotations = map[string]string{RotateAnnotation: "", "other": "stays"}
+	secret.Annotations = map[string]string{v1alpha1.RotateAnnotation: "", "other": "stays"}
 	if err := w.api.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}

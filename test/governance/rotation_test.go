@@ -17,8 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
-	"github.com/tidewaiter/tidewaiter/internal/serving"
-	"github.com/tidewaiter/tidewaiter/internal/votingkey"
 )
 
 // manyRequests lets one agent ask often.
@@ -54,8 +52,8 @@ func TestRotationUnderApprovalsLosesNone(t *testing.T) {
 	for n, name := range names {
 		<-tick.C
 		if n == perSecond {
-			o.rotate(v1alpha1.WebhookConfiguration, serving.RotateAnnotation)
-			o.rotate(v1alpha1.VotingKeys, votingkey.RotateAnnotation)
+			o.rotate(v1alpha1.WebhookConfiguration, v1alpha1.RotateAnnotation)
+			o.rotate(v1alpha1.VotingKeys, v1alpha1.RotateAnnotation)
 		}
 		voting.Go(func() error { return w.vote(name, v1alpha1.DecisionApproved) })
 	}
