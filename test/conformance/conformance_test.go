@@ -29,7 +29,8 @@ const (
 type subject struct {
 	name, title string
 	// least are how many checks of a revision the server itself must pass: nothing is proved with one that can nothing.
-	least map[string]int
+	least     map[string]int
+	transport v1alpha1.Transport
 	// start starts one more, and returns where it is.
 	start func(t *testing.T) string
 	// scripts are what a client of the TypeScript SDK goes through besides.
@@ -44,17 +45,18 @@ func TestTheSuiteFindsNothingWorse(t *testing.T) {
 	w := newWorld(t)
 	mcpGo := w.buildMCPGo(t)
 	for _, s := range []subject{
-		{"mcp-go", "mcp-go's conformance example", map[string]int{"2025-11-25": 60, "2026-07-28": 100},
+		{"mcp-go", "mcp-go's conformance example", map[string]int{"2025-11-25": 60, "2026-07-28": 100}, v1alpha1.TransportStreamableHTTP,
 			func(t *testing.T) string { return startMCPGo(t, mcpGo) }, nil},
-		{"fixture", "the fixture on the TypeScript SDK", map[string]int{"2025-11-25": 80, "2026-07-28": 150},
+		{"fixture", "the fixture on the TypeScript SDK", map[string]int{"2025-11-25": 80, "2026-07-28": 150}, v1alpha1.TransportStreamableHTTP,
 			w.startFixture, []string{"sessions", "single"}},
-		{"everything", "the reference server of the protocol", nil, w.everything, []string{"everything"}},
+		{"everything", "the reference server of the protocol", nil, v1alpha1.TransportStreamableHTTP, w.everything, []string{"everything"}},
+		{"everything-sse", "the reference server of the protocol over HTTP+SSE", nil, v1alpha1.TransportSSE, w.everythingSSE, []string{"stream"}},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			// What one client does reaches the sessions of others in mcp-go's and the reference server: each side has a
 			// server of its own.
 			direct := s.start(t)
-			w.register(t, s.name, s.start(t))
+			w.register(t, s.name, s.start(t), s.transport)
 			governed := w.ready(t, s.name)
 			w.allowAll(t, governed)
 			through, _ := w.front(t, s.name, "--requester", "conformance")

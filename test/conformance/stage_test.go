@@ -11,9 +11,12 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
 // stage is the world with the real server in it, behind a gateway.
@@ -32,7 +35,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{world: newWorld(t)}
 	s.direct = s.everything(t)
 	s.passed = newCounter(t, s.direct)
-	s.register(t, "everything", s.passed.url)
+	s.register(t, "everything", s.passed.url, v1alpha1.TransportStreamableHTTP)
 	s.gateway, s.receipts = s.front(t, "everything")
 	s.token = s.plane.ServiceAccount(t, s.namespace, "agent", s.gateway).BearerToken
 	return s
@@ -45,6 +48,15 @@ func (w *world) everything(t *testing.T) string {
 	// SIGINT is the one signal that it handles. Without a session a GET is a bad request to it.
 	start(t, syscall.SIGINT, []string{"PORT=" + port}, w.node, w.program("mcp-server-everything"), "streamableHttp").
 		awaitHTTP(t, url, http.StatusBadRequest)
+	return url
+}
+
+// everythingSSE starts the reference server on HTTP+SSE.
+func (w *world) everythingSSE(t *testing.T) string {
+	t.Helper()
+	url, port := freeEndpoint(t)
+	url = strings.TrimSuffix(url, "/mcp") + "/sse"
+	start(t, syscall.SIGTERM, []string{"PORT=" + port}, w.node, w.program("mcp-server-everything"), "sse").awaitHTTP(t, url, http.StatusOK)
 	return url
 }
 

@@ -78,16 +78,16 @@ const manifest = `apiVersion: tidewaiter.dev/v1alpha1
 kind: GovernedServer
 metadata: {name: NAME}
 spec:
-  endpoint: {url: URL}
+  endpoint: {url: URL, transport: TRANSPORT}
   approvals: {hold: 0s}
   gateway: {serviceAccountName: gateway-NAME}
 `
 
 // register registers a server as the approver, who may decide on its calls from then on.
-func (w *world) register(t *testing.T, name, url string) {
+func (w *world) register(t *testing.T, name, url string, transport v1alpha1.Transport) {
 	t.Helper()
 	w.plane.Grant(t, w.namespace, w.approver, fixture.Authority(name, v1alpha1.VerbGovern, v1alpha1.VerbApprove, v1alpha1.VerbApproveIrreversible))
-	w.apply(t, strings.NewReplacer("NAME", name, "URL", url).Replace(manifest))
+	w.apply(t, strings.NewReplacer("NAME", name, "URL", url, "TRANSPORT", string(transport)).Replace(manifest))
 }
 
 // apply applies a manifest as the approver.

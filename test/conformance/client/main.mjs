@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A client on the TypeScript SDK that goes through what a server can, and prints what it got, step by step, as JSON.
-// Usage: node main.mjs SCRIPT URL, with a script of this folder: everything, sessions or single.
+// Usage: node main.mjs SCRIPT URL, with a script of this folder: everything, stream, sessions or single.
 
 import { Session } from './session.mjs';
 

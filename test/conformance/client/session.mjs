@@ -1,16 +1,19 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { Client, SSEClientTransport, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 
 const patience = 30_000;
 
 // Session is one client, and what has reached it.
 export class Session {
   #options;
+  #sse;
 
-  constructor(url, options) {
+  // Without sse it speaks Streamable HTTP.
+  constructor(url, { sse, ...options }) {
     this.url = new URL(url);
+    this.#sse = sse;
     this.#options = options;
     this.notifications = [];
     this.requests = [];
@@ -35,14 +38,18 @@ export class Session {
     client.fallbackNotificationHandler = async notification => {
       this.notifications.push(notification);
     };
-    this.transport = new StreamableHTTPClientTransport(this.url, {
+    this.transport = this.#sse ? new SSEClientTransport(this.url) : this.#streamable();
+    await client.connect(this.transport);
+    this.client = client;
+    return { server: client.getServerVersion(), capabilities: client.getServerCapabilities(), instructions: client.getInstructions(), version: client.getNegotiatedProtocolVersion?.() };
+  }
+
+  #streamable() {
+    return new StreamableHTTPClientTransport(this.url, {
       fetch: (...request) => this.#fetch(...request),
       // Longer than what a step leaves to be done: the reference server gives who comes back only what is there by then.
       reconnectionOptions: { initialReconnectionDelay: 2000, maxReconnectionDelay: 4000, reconnectionDelayGrowFactor: 2, maxRetries: 5 }
     });
-    await client.connect(this.transport);
-    this.client = client;
-    return { server: client.getServerVersion(), capabilities: client.getServerCapabilities(), instructions: client.getInstructions(), version: client.getNegotiatedProtocolVersion?.() };
   }
 
   async close() {
