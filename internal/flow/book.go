@@ -46,7 +46,7 @@ func (b *Book[T]) Keep(f *Flow[T], next wire.Next, now time.Time) bool {
 		f.stage = tasked
 		f.hear(next.Task, now)
 	} else {
-		f.stage, f.awaits, f.asks = waiting, stateOf(next.State, next.HasState), slices.Clone(next.Asks)
+		f.stage, f.awaits, f.asks = waiting, stateOf(next.State, next.HasState), next.Asks
 	}
 	if isNew {
 		b.open = append(b.open, f)
@@ -90,7 +90,6 @@ func (b *Book[T]) End(f *Flow[T]) {
 }
 
 func (b *Book[T]) end(f *Flow[T]) {
-	f.stage = ended
 	b.open = slices.DeleteFunc(b.open, func(other *Flow[T]) bool { return other == f })
 }
 
@@ -98,7 +97,7 @@ func (b *Book[T]) end(f *Flow[T]) {
 func (b *Book[T]) Free(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.task(id); !known && id != "" {
+	if _, known := b.task(id); !known {
 		b.remember(id, nil)
 	}
 }

@@ -38,11 +38,11 @@ type Flow[T any] struct {
 	saidAt time.Time
 }
 
-// stage is where a flow is. The zero stage takes no round.
+// stage is where a flow is that has not ended. The zero stage takes no round.
 type stage int
 
 const (
-	ended   stage = iota
+	begun   stage = iota
 	waiting       // for the caller, who sends the next round
 	sent          // a round is under way
 	tasked        // it runs as a task
@@ -112,7 +112,7 @@ const (
 // endingOf says how the call of a task ended by its result. What is no final result does not end it.
 func endingOf(result wire.Answer) Ending {
 	switch {
-	case result.Error || !result.Complete:
+	case !result.Complete:
 		return Open
 	case result.IsError:
 		return ToolError

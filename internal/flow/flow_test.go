@@ -106,6 +106,7 @@ func TestHowATaskEnds(t *testing.T) {
 		"never heard of again":               {{after: time.Minute, want: flow.Unclear}},
 		"completed just before the deadline": {{after: 59 * time.Second}, {status: "completed"}, {after: time.Second, want: flow.Succeeded}},
 		"lost, and found":                    {{after: time.Minute, want: flow.Unclear}, {fetch: fine, want: flow.Succeeded}},
+		"failed, however often it is asked":  {{status: "failed"}, {after: 9 * time.Second, status: "failed"}, {after: time.Second, want: flow.Unclear}},
 		"a status that nobody knows":         {{status: "done"}, {after: time.Minute, want: flow.Unclear}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,6 +146,7 @@ func TestWhoMayKnowOfATask(t *testing.T) {
 	b.Keep(f, wire.Next{Task: wire.TaskState{ID: "t", Status: "working"}}, noon)
 	b.Free("read")
 	b.Free("t") // whose it is stays
+	b.Free("")
 	for _, tc := range []struct {
 		id   string
 		from snapshot.Caller
@@ -161,8 +163,36 @@ func TestWhoMayKnowOfATask(t *testing.T) {
 	if !b.Hides("t", bob) {
 		t.Error("the result of a task that has ended is anybody's")
 	}
-	if _, known := b.Task("another"); known {
-		t.Error("a task is known that nobody spoke of")
+	for _, id := range []string{"another", ""} {
+		if _, known := b.Task(id); known {
+			t.Errorf("the task %q is known, which nobody spoke of", id)
+		}
+	}
+}
+
+func TestOnlyARoundThatWasTakenIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		meanwhile func(*flow.Book[int], *flow.Flow[int])
+		want      flow.Refusal
+	}{
+		"it was taken":        {func(*flow.Book[int], *flow.Flow[int]) {}, flow.Taken},
+		"it runs as a task":   {func(b *flow.Book[int], f *flow.Flow[int]) { b.Keep(f, wire.Next{Task: wire.TaskState{ID: "t"}}, noon) }, flow.Unknown},
+		"the call has ended":  {func(b *flow.Book[int], f *flow.Flow[int]) { b.End(f) }, flow.Unknown},
+		"it waits for a next": {func(b *flow.Book[int], f *flow.Flow[int]) { b.Keep(f, wire.Next{State: "s2", HasState: true}, noon) }, flow.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b flow.Book[int]
+			b.Keep(open(pay), asked, noon)
+			round := wire.Round{State: "s1", HasState: true}
+			f, _ := b.Take(pay, round)
+			tc.meanwhile(&b, f)
+			b.Release(f)
+			if _, got := b.Take(pay, round); got != tc.want {
+				t.Errorf("the round again: %q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 
