@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -393,13 +394,22 @@ func TestNoRoundLeavesWithoutARecord(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.begun(later)
+	r.upstream.answers(func(w http.ResponseWriter, rq *http.Request) {
+		if kept, err := os.ReadFile(r.receipts); err != nil || !strings.Contains(string(kept), `"code":"NextRound"`) {
+			t.Errorf("on disk when the round arrives: %v\n%s", err, kept)
+		}
+		answerJSON(later)(w, rq)
+	})
+	if got := r.post(callOf(2, goesOn)); got.code() != "" {
+		t.Errorf("the first round: %s", got.body)
+	}
 	if err := r.gateway.Receipts.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.post(callOf(2, goesOn)); got.code() != codeUnrecorded {
+	if got := r.post(callOf(3, goesOn)); got.code() != codeUnrecorded {
 		t.Errorf("%s", got.body)
 	}
-	r.ran(callOf(1, ""))
+	r.ran(callOf(1, ""), callOf(2, goesOn))
 }
 
 func TestARoundNeedsNoApprovalThatIsStillFresh(t *testing.T) {
