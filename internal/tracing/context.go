@@ -25,13 +25,11 @@ const (
 // parent returns the context of who sent a message: that in its _meta, and else that of its headers. Where both are there
 // and differ the second is linked, as the conventions say.
 func parent(r *http.Request, m wire.Message) (ctx context.Context, links []trace.Link, inMeta bool) {
-	var byHeader, byMeta trace.SpanContext
+	var byHeader trace.SpanContext
 	if parents := r.Header.Values("Traceparent"); len(parents) == 1 {
 		byHeader = remote(r.Context(), parents[0], strings.Join(r.Header.Values("Tracestate"), ","))
 	}
-	if value := m.Meta("traceparent"); len(value.Raw()) <= maxState {
-		byMeta = remote(r.Context(), value.Text(), stateOf(m))
-	}
+	byMeta := remote(r.Context(), m.Meta("traceparent").Text(), m.Meta("tracestate").Text())
 	if !byMeta.IsValid() {
 		return trace.ContextWithRemoteSpanContext(r.Context(), byHeader), nil, false
 	}
@@ -39,14 +37,6 @@ func parent(r *http.Request, m wire.Message) (ctx context.Context, links []trace
 		links = []trace.Link{{SpanContext: byHeader}}
 	}
 	return trace.ContextWithRemoteSpanContext(r.Context(), byMeta), links, true
-}
-
-func stateOf(m wire.Message) string {
-	state := m.Meta("tracestate")
-	if len(state.Raw()) > maxState {
-		return ""
-	}
-	return state.Text()
 }
 
 // remote reads a trace context; what is malformed is none.
@@ -63,7 +53,7 @@ func remote(ctx context.Context, parent, state string) trace.SpanContext {
 // server gets. What is longer, as a later version may be, stays.
 func within(parent string, m wire.Message) []byte {
 	before := m.Meta("traceparent")
-	if len(before.Raw()) != parentLength+len(`""`) || len(parent) != parentLength {
+	if len(before.Raw()) != parentLength+len(`""`) {
 		return m.Raw
 	}
 	body := bytes.Clone(m.Raw)
