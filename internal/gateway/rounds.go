@@ -130,6 +130,9 @@ func (e *execution) keep(answer wire.Answer) bool {
 	if answer.Next == nil || e.goesOn || e.over() || e.want.ActionHash == "" {
 		return false
 	}
+	if e.legacy != nil && answer.Next.Task.ID != "" { // no task is governed there: nobody would learn how it ends
+		return false
+	}
 	f := e.round
 	if f == nil {
 		f = &openCall{Call: flow.Call{Owner: e.owner(), Action: e.want.ActionHash}, Of: e.fate, Deadline: e.sentAt.Add(e.limit())}
