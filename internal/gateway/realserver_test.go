@@ -6,6 +6,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -51,6 +52,12 @@ func (accepting) Elicit(context.Context, mcp.ElicitationRequest) (*mcp.Elicitati
 // connected is a client of mcp-go, at the front of the gateway.
 func (r *rig) connected(options ...client.ClientOption) *client.Client {
 	r.t.Helper()
+	return r.connectedAs(mcp.LATEST_PROTOCOL_VERSION, options...)
+}
+
+// connectedAs is a client that asks for a revision of the protocol.
+func (r *rig) connectedAs(version string, options ...client.ClientOption) *client.Client {
+	r.t.Helper()
 	wire, err := transport.NewStreamableHTTP(r.front.URL + "/mcp")
 	if err != nil {
 		r.t.Fatal(err)
@@ -62,11 +69,59 @@ func (r *rig) connected(options ...client.ClientOption) *client.Client {
 	}
 	var hello mcp.InitializeRequest
 	hello.Params.ClientInfo = mcp.Implementation{Name: "agent", Version: "1"}
-	hello.Params.ProtocolVersion = mcp.LATEST_PROTOCOL_VERSION
+	hello.Params.ProtocolVersion = version
 	if _, err := c.Initialize(r.t.Context(), hello); err != nil {
 		r.t.Fatal(err)
 	}
 	return c
+}
+
+func TestRealClientsOfAllRevisionsAreGovernedAlike(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"2025-03-26", "2025-06-18", mcp.ProtocolVersion20251125, mcp.ProtocolVersion20260728} {
+		for _, stateless := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s stateless=%t", version, stateless), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				var ran atomic.Int64
+				s := server.NewMCPServer("billing", "1", server.WithToolCapabilities(true))
+				for _, name := range []string{"update_invoice", "get_invoice", "not_classified"} {
+					s.AddTool(mcp.NewTool(name), func(_ context.Context, call mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+						ran.Add(1)
+						return mcp.NewToolResultText("ran " + call.Params.Name), nil
+					})
+				}
+				r.upstream.answers(server.NewStreamableHTTPServer(s, server.WithStateLess(stateless)).ServeHTTP)
+				c := r.connectedAs(version)
+				if got := c.ProtocolVersion(); got != version {
+					t.Errorf("the revision is %s", got)
+				}
+				if sessions := !stateless && version != mcp.ProtocolVersion20260728; (c.GetSessionId() != "") != sessions {
+					t.Errorf("the session is %q", c.GetSessionId())
+				}
+				tools, err := c.ListTools(t.Context(), mcp.ListToolsRequest{})
+				if err != nil || len(tools.Tools) != 2 {
+					t.Errorf("listed: %+v, %v", tools, err)
+				}
+				call := func(name, want string) {
+					t.Helper()
+					var request mcp.CallToolRequest
+					request.Params.Name, request.Params.Arguments = name, map[string]any{"n": 1}
+					if got, err := c.CallTool(t.Context(), request); err != nil || !strings.Contains(text(got), want) {
+						t.Errorf("%s: %v %s", name, err, text(got))
+					}
+				}
+				call("get_invoice", "ran get_invoice")
+				call("not_classified", "not among the tools that were discovered")
+				call("update_invoice", "needs a person's approval")
+				r.decide(v1alpha1.DecisionApproved)
+				call("update_invoice", "ran update_invoice")
+				if n := ran.Load(); n != 2 {
+					t.Errorf("%d calls ran, want 2", n)
+				}
+			})
+		}
+	}
 }
 
 func TestARealClientAndServerFinishACallOfTwoRounds(t *testing.T) {
