@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -76,11 +77,22 @@ func TestAGatewayThatWouldNotKnowWhoIsWhoDoesNotStart(t *testing.T) {
 func TestALimitThatIsOutOfRangeIsRefusedWithItsRange(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]string{
-		"--max-message=1023":   "--max-message: 1023 is not from 1Ki to 64Mi",
-		"--max-message=65Mi":   "--max-message: 65Mi is not from 1Ki to 64Mi",
-		"--max-header=1Gi":     "--max-header: 1Gi is not from 4Ki to 1Mi",
-		"--max-answer=0":       "--max-answer: 0 is not from 64Ki to 4Gi",
-		"--max-event=-1":       "--max-event: -1 is not from 64Ki to 256Mi",
+		"--max-message=1023":                      "--max-message: 1023 is not from 1Ki to 64Mi",
+		"--max-message=65Mi":                      "--max-message: 65Mi is not from 1Ki to 64Mi",
+		"--max-header=1Gi":                        "--max-header: 1Gi is not from 4Ki to 1Mi",
+		"--max-answer=0":                          "--max-answer: 0 is not from 64Ki to 4Gi",
+		"--max-event=-1":                          "--max-event: -1 is not from 64Ki to 256Mi",
+		"--max-calls=1":                           "--max-calls: 1 is not from 2 to 100000",
+		"--max-calls=10 --max-calls-per-caller=6": "--max-calls-per-caller: 6 is not from 1 to 5",
+		"--max-rate-per-caller=-1":                "--max-rate-per-caller: -1 is not from 0 to 1000000",
+		"--max-streams=0":                         "--max-streams: 0 is not from 2 to 100000",
+		"--max-streams-per-caller=0":              "--max-streams-per-caller: 0 is not from 1 to 2048",
+		"--max-sessions=0":                        "--max-sessions: 0 is not from 1 to 1000000",
+		"--receive-timeout=999ms":                 "--receive-timeout: 999ms is not from 1s to 10m0s",
+		"--idle-timeout=0":                        "--idle-timeout: 0s is not from 1s to 1h0m0s",
+		"--client-stall=1h":                       "--client-stall: 1h0m0s is not from 1s to 10m0s",
+		"--stream-idle=59s":                       "--stream-idle: 59s is not from 1m0s to 24h0m0s",
+		"--max-calls=2 --max-calls-per-caller=1 --max-rate-per-caller=5": "",
 		"--breaker-failures=0": "--breaker-failures: 0 is not from 1 to 1000",
 		"--breaker-rest=0":     "--breaker-rest: 0s is not from 1s to 10m0s",
 		"":                     "",
@@ -104,18 +116,19 @@ func TestLimitsReachTheGateway(t *testing.T) {
 	if diff := cmp.Diff(gateway.DefaultLimits(), p.limits); diff != "" {
 		t.Errorf("by default (-want +got):\n%s", diff)
 	}
-	o = given(t, "--max-message=1Ki", "--max-header=8Ki", "--max-answer=1Mi", "--max-event=128Ki")
+	o = given(t, "--max-message=1Ki", "--max-header=8Ki", "--max-answer=1Mi", "--max-event=128Ki", "--max-rate-per-caller=7", "--receive-timeout=2s", "--idle-timeout=3s", "--client-stall=4s")
 	if p, err = o.check(); err != nil {
 		t.Fatal(err)
 	}
 	want := gateway.DefaultLimits()
-	want.Message, want.Answer, want.Event = 1<<10, 1<<20, 128<<10
+	want.Message, want.Answer, want.Event, want.CallerRate, want.ClientStall = 1<<10, 1<<20, 128<<10, 7, 4*time.Second
 	if diff := cmp.Diff(want, p.limits); diff != "" {
 		t.Errorf("limits (-want +got):\n%s", diff)
 	}
 	server := o.agentServer(nil, nil)
-	if got := server.MaxHeaderBytes; got != 8<<10 {
-		t.Errorf("the listener takes headers of %d bytes", got)
+	got := []any{server.ReadTimeout, server.ReadHeaderTimeout, server.IdleTimeout, server.MaxHeaderBytes}
+	if diff := cmp.Diff([]any{2 * time.Second, 2 * time.Second, 3 * time.Second, 8 << 10}, got); diff != "" {
+		t.Errorf("the listener (-want +got):\n%s", diff)
 	}
 }
 

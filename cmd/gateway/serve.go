@@ -206,7 +206,7 @@ func runAll(ctx context.Context, o options, front *door, follow func(context.Con
 // agentServer is what agents reach.
 func (o *options) agentServer(front http.Handler, errorLog *stdlog.Logger) *http.Server {
 	return &http.Server{
-		Handler: front, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		Handler: front, ReadHeaderTimeout: min(10*time.Second, o.limits.receive), ReadTimeout: o.limits.receive, IdleTimeout: o.limits.idle,
 		MaxHeaderBytes: int(o.limits.header.Value()), ErrorLog: errorLog,
 	}
 }

@@ -62,11 +62,11 @@ func BenchmarkSessions(b *testing.B) {
 	for b.Loop() {
 		r := newRig(b)
 		before := inUse()
-		for i := range maxSessions {
+		for i := range r.gateway.Limits.Sessions {
 			resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{sessionHeader: {"session-" + strconv.Itoa(i)}}}
-			r.server.sessions.note(&http.Request{}, resp, snapshot.Caller{Username: "system:serviceaccount:shop:" + strconv.Itoa(i%100)})
+			r.server.sessions.note(resp, snapshot.Caller{Username: "system:serviceaccount:shop:" + strconv.Itoa(i%100)}, r.gateway.Limits.Sessions, func() {})
 		}
-		b.ReportMetric((inUse()-before)/maxSessions, "B/session")
+		b.ReportMetric((inUse()-before)/float64(r.gateway.Limits.Sessions), "B/session")
 		runtime.KeepAlive(r)
 	}
 }

@@ -366,11 +366,12 @@ func TestSessionsAreForgottenBeforeTheyFillTheMemory(t *testing.T) {
 	if got := s.owners.Len(); got != 20 {
 		t.Fatalf("%d sessions, want 20", got)
 	}
-	request := &http.Request{Header: http.Header{}}
-	for i := range maxSessions + 10 {
-		s.note(request, &http.Response{Header: http.Header{sessionHeader: {fmt.Sprint("s-", i)}}}, snapshot.Caller{Username: "crane"})
+	*s = sessions{}
+	forgotten := 0
+	for i := range 60 {
+		s.note(&http.Response{Request: &http.Request{}, Header: http.Header{sessionHeader: {fmt.Sprint("s-", i)}}}, snapshot.Caller{Username: "crane"}, 50, func() { forgotten++ })
 	}
-	if got := s.owners.Len(); got != maxSessions {
-		t.Errorf("%d sessions, want at most %d", got, maxSessions)
+	if got := s.owners.Len(); got != 50 || forgotten != 10 {
+		t.Errorf("%d sessions, %d forgotten, want 50 and 10", got, forgotten)
 	}
 }

@@ -181,6 +181,7 @@ func TestACallThatLeftIsFollowedToItsEndWithoutItsClient(t *testing.T) {
 func TestAClientThatReadsNothingDoesNotHideWhatBecameOfItsCall(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.gateway.Limits.ClientStall = time.Second
 	body := r.approved("update_invoice")
 	progress := `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"` + strings.Repeat("x", 1<<20) + "\"}}\n\n"
 	r.upstream.answers(answerWith("text/event-stream", strings.Repeat(progress, 8)+"data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n"))

@@ -75,6 +75,7 @@ type Gateway struct {
 	// MaxStaleness is how old the last proof of the watch may be for anything.
 	MaxStaleness time.Duration
 
+	callers     callers        // what is under way
 	held        atomic.Int64   // bytes of the messages of calls with effects that are under way
 	recording   sync.WaitGroup // outcomes that are recorded after their agents were answered
 	unavailable seldom         // the log that callers cannot be authenticated
@@ -98,6 +99,12 @@ func (g *Gateway) Finish(ctx context.Context) error {
 
 // ServeHTTP relays one request of an agent, or answers it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	agent := newPatient(w, r, g.Limits.ClientStall)
+	defer agent.end()
+	g.serve(agent, r)
+}
+
+func (g *Gateway) serve(w *patient, r *http.Request) {
 	if r.URL.Path == identity.MetadataPath || strings.HasPrefix(r.URL.Path, identity.MetadataPath+"/") {
 		g.Metadata.ServeHTTP(w, r)
 		return
@@ -107,6 +114,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such server; the path is /NAMESPACE/NAME/mcp", http.StatusNotFound)
 		return
 	}
+	w.stalled = func() { g.Metrics.cutShort(server.Key, codeClientStalled) }
 	if !g.trusts(r) {
 		g.Metrics.refused(server.Key, codeForeignOrigin)
 		http.Error(w, "this Host or Origin may not use the gateway; --public-url and --allow-origin say which may", http.StatusForbidden)
@@ -133,7 +141,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		g.servePost(w, r, server, who) //nolint:contextcheck // what has left is followed to its end without its agent: see detached
 	case http.MethodGet, http.MethodDelete:
-		g.serveStream(w, r, server, who)
+		if g.keepsPace(w, server, who, nil) {
+			g.serveStream(w, r, server, who)
+		}
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
@@ -173,15 +183,25 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 		writeNotReady(w, nil)
 		return
 	}
+	listens := r.Method == http.MethodGet
+	if listens {
+		t, ok := g.takePlace(w, server, who, listening, nil)
+		if !ok {
+			return
+		}
+		defer t.leave()
+	}
 	ctx, cancel := g.untilStopping(r.Context())
 	defer cancel()
+	ctx, pulse, end := withPulse(ctx, g.Limits.StreamIdle)
+	defer end()
 	resp, _, err := g.send(ctx, server, outbound{request: r, caller: who.owner(), headers: allHeaders})
 	if err != nil {
-		writeUpstreamError(w, nil, err)
+		writeUpstreamError(w, nil, pulse.explain(err))
 		return
 	}
-	answer := relay{Gateway: g, server: server}
-	if r.Method == http.MethodGet {
+	answer := relay{Gateway: g, server: server, pulse: pulse, listened: listens}
+	if listens {
 		answer.transform = server.overhear(who.owner(), g.listFilter(server, who, nil))
 	}
 	answer.run(w, resp)
@@ -198,11 +218,17 @@ func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.C
 }
 
 // servePost judges one message of the agent.
-func (g *Gateway) servePost(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
-	message, code, refusal := g.receive(w, r)
-	if refusal != nil {
-		g.refuseMessage(w, server, code, refusal)
+func (g *Gateway) servePost(w *patient, r *http.Request, server *Server, who caller) {
+	message, ok := g.receive(w, r, server, who)
+	if !ok {
 		return
+	}
+	if message.Kind == wire.Request { // what has no answer waits for none, and may end what does
+		t, ok := g.takePlace(w, server, who, placeOf(message), message.ID)
+		if !ok {
+			return
+		}
+		defer t.leave()
 	}
 	span := g.Tracer.Serve(r, server.Key, message)
 	defer span.End()

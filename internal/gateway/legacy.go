@@ -7,12 +7,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
-	"github.com/mark3labs/mcp-go/mcp"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -31,12 +29,8 @@ import (
 const (
 	// legacyOpening bounds the time until a server has said where messages go.
 	legacyOpening = 10 * time.Second
-	// legacyIdle is how long nothing may pass on a stream, either way.
-	legacyIdle = 4 * time.Hour
 	// legacyLifetime is how long a stream may last.
 	legacyLifetime = 24 * time.Hour
-	// maxLegacyStreams bounds the streams of one server, and maxLegacyOfCaller those of one caller among them.
-	maxLegacyStreams, maxLegacyOfCaller = 1024, 128
 )
 
 // legacyStreams are the streams of one server. The zero value has none.
@@ -45,25 +39,13 @@ type legacyStreams struct {
 	open map[*legacyStream]snapshot.Caller
 }
 
-// add takes a place for a stream that is being opened, unless there are too many.
-func (l *legacyStreams) add(s *legacyStream) *wire.Refusal {
+func (l *legacyStreams) add(s *legacyStream) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own := 0
-	for _, caller := range l.open {
-		if caller == s.owner() {
-			own++
-		}
-	}
-	if len(l.open) >= maxLegacyStreams || own >= maxLegacyOfCaller {
-		return &wire.Refusal{Status: http.StatusServiceUnavailable, Code: mcp.INTERNAL_ERROR, Message: fmt.Sprintf(
-			"Tidewaiter gateway: as many streams of this server are open as may be, %d for all and %d for you; close one, or try again later", maxLegacyStreams, maxLegacyOfCaller)}
-	}
 	if l.open == nil {
 		l.open = map[*legacyStream]snapshot.Caller{}
 	}
 	l.open[s] = s.owner()
-	return nil
 }
 
 func (l *legacyStreams) remove(s *legacyStream) {
@@ -91,7 +73,7 @@ func (s *Server) speaksSSE() bool {
 }
 
 // serveLegacy relays one request of an agent to a server of HTTP+SSE.
-func (g *Gateway) serveLegacy(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
+func (g *Gateway) serveLegacy(w *patient, r *http.Request, server *Server, who caller) {
 	switch r.Method {
 	case http.MethodGet:
 		g.openLegacy(w, r, server, who)
@@ -110,17 +92,21 @@ func (g *Gateway) openLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 		writeUpstreamError(w, nil, errNoUpstream)
 		return
 	}
+	if !g.keepsPace(w, server, who, nil) {
+		return
+	}
+	t, ok := g.takePlace(w, server, who, listening, nil)
+	if !ok {
+		return
+	}
+	defer t.leave()
 	agent, leave := context.WithCancel(r.Context())
 	defer leave()
 	s := &legacyStream{
 		Gateway: g, caller: who, server: server, id: g.NewID(), digest: up.digest, agent: agent, leave: leave,
 		ended: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]*legacyRequest{},
 	}
-	if refusal := server.legacy.add(s); refusal != nil {
-		w.Header().Set("Retry-After", "30")
-		g.refuseMessage(w, server, codeTooManyStreams, refusal)
-		return
-	}
+	server.legacy.add(s)
 	defer server.legacy.remove(s)
 	ctx, end := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer end()
@@ -225,6 +211,7 @@ func (s *legacyStream) serve(w http.ResponseWriter, r *http.Request, events *wir
 	s.leave() // what is held cannot run on this stream; sent again on another it finds its approval
 	keeper.Wait()
 	<-s.drained
+	s.abandon()
 	if errors.Is(err, wire.ErrEventTooLarge) {
 		s.Metrics.cutShort(s.server.Key, codeEventTooLarge)
 	}
@@ -256,7 +243,7 @@ func (s *legacyStream) lasts(dies time.Time) bool {
 	if snap := s.server.Snapshot(); snap != nil && snap.EndpointDigest != s.digest {
 		return false
 	}
-	now, until := s.Clock.Now(), s.lastUsed().Add(legacyIdle)
+	now, until := s.Clock.Now(), s.lastUsed().Add(s.Limits.StreamIdle)
 	if dies.Before(until) {
 		until = dies
 	}
@@ -265,6 +252,9 @@ func (s *legacyStream) lasts(dies time.Time) bool {
 	}
 	timer := s.Clock.NewTimer(until.Sub(now))
 	defer timer.Stop()
+	if !s.Clock.Now().Before(until) { // it passed before there was a timer
+		return false
+	}
 	var stopping <-chan struct{}
 	if s.Stopping != nil {
 		stopping = s.Stopping.Done()

@@ -236,7 +236,9 @@ func TestAServerThatMovesItsEndpointIsLeft(t *testing.T) {
 func TestAStreamEndsWhenItHasTo(t *testing.T) {
 	t.Parallel()
 	for name, happens := range map[string]func(*rig, *script, context.CancelFunc, *legacyAgent){
-		"nothing passes":    func(r *rig, _ *script, _ context.CancelFunc, _ *legacyAgent) { r.clock.Step(legacyIdle) },
+		"nothing passes": func(r *rig, _ *script, _ context.CancelFunc, _ *legacyAgent) {
+			r.clock.Step(r.gateway.Limits.StreamIdle)
+		},
 		"the gateway stops": func(_ *rig, _ *script, stop context.CancelFunc, _ *legacyAgent) { stop() },
 		"the server has another endpoint": func(r *rig, _ *script, _ context.CancelFunc, _ *legacyAgent) {
 			r.edit(func() { r.governed.Spec.Endpoint.URL += "2" })
@@ -277,7 +279,7 @@ func TestAStreamThatIsUsedLasts(t *testing.T) {
 	r, s := newScript(t)
 	a := r.listens()
 	for range 4 {
-		r.clock.Step(legacyIdle - time.Minute)
+		r.clock.Step(r.gateway.Limits.StreamIdle - time.Minute)
 		a.sends(`{"jsonrpc":"2.0","method":"notifications/x"}`)
 	}
 	a.sends(ping)
@@ -341,6 +343,7 @@ func TestAReaderThatStallsHoldsNobodyElse(t *testing.T) {
 			}
 		}
 	})
+	r.gateway.Limits.ClientStall = time.Second
 	r.overSSE()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.front.URL, "http://"))
 	if err != nil {
@@ -357,7 +360,7 @@ func TestAReaderThatStallsHoldsNobodyElse(t *testing.T) {
 	}
 	select {
 	case <-ended:
-	case <-time.After(stalled + 45*time.Second):
+	case <-time.After(45 * time.Second):
 		t.Error("the server's stream is kept for a reader that stalls")
 	}
 }

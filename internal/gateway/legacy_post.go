@@ -39,6 +39,7 @@ type legacyRequest struct {
 	id     string
 	size   int
 	cancel context.CancelFunc // ends a call that is held; nil for what is no call
+	place  taken              // until it has its answer, or for a call until its end
 
 	// The stream's mu guards sent and cancelled.
 	sent      bool // it is with the server, or on its way
@@ -51,7 +52,7 @@ type legacyRequest struct {
 }
 
 // postLegacy judges one message of the agent, as any other is; its answer goes to the stream.
-func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Server, who caller) {
+func (g *Gateway) postLegacy(w *patient, r *http.Request, server *Server, who caller) {
 	ids := r.URL.Query()["sessionId"]
 	if len(ids) != 1 {
 		// A client that speaks both transports tries a POST first, and takes this for a word to open a stream.
@@ -65,9 +66,8 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 		g.refuseMessage(w, server, codeForeignSession, foreignSession())
 		return
 	}
-	message, code, refusal := g.receive(w, r)
-	if refusal != nil {
-		g.refuseMessage(w, server, code, refusal)
+	message, ok := g.receive(w, r, server, who)
+	if !ok {
 		return
 	}
 	s.touch()
@@ -85,12 +85,18 @@ func (g *Gateway) postLegacy(w http.ResponseWriter, r *http.Request, server *Ser
 		m.serve(w)
 		return
 	}
+	t, ok := g.takePlace(w, server, who, awaiting, message.ID)
+	if !ok {
+		return
+	}
+	p.place = t
 	ctx := s.agent
 	if message.Call != nil {
 		p.size = len(message.Raw)
 		ctx, p.cancel = context.WithCancel(s.agent)
 	}
 	if code, refusal := s.enter(p); refusal != nil {
+		t.leave()
 		if p.cancel != nil {
 			p.cancel()
 		}
@@ -155,12 +161,30 @@ func (s *legacyStream) leaveCall(p *legacyRequest) {
 	p.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p.place.leave()
 	if s.waiting[p.id] == p {
 		delete(s.waiting, p.id)
 	}
 	s.size -= p.size
 	s.running--
 	s.drain()
+}
+
+// drop waits no more for the answer to a request; the caller holds mu.
+func (s *legacyStream) drop(p *legacyRequest) {
+	delete(s.waiting, p.id)
+	if p.cancel == nil { // a call goes on to its end
+		p.place.leave()
+	}
+}
+
+// abandon drops what had no answer when the stream ended.
+func (s *legacyStream) abandon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.waiting {
+		s.drop(p)
+	}
 }
 
 // take returns the request with an id if it was sent and has no answer yet; there is one taker.
@@ -171,7 +195,7 @@ func (s *legacyStream) take(id string) *legacyRequest {
 	if p == nil || !p.sent {
 		return nil
 	}
-	delete(s.waiting, id)
+	s.drop(p)
 	return p
 }
 
@@ -182,7 +206,7 @@ func (s *legacyStream) forget(p *legacyRequest) bool {
 	if s.waiting[p.id] != p {
 		return false
 	}
-	delete(s.waiting, p.id)
+	s.drop(p)
 	return true
 }
 
@@ -191,7 +215,7 @@ func (s *legacyStream) settle(p *legacyRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !p.sent && s.waiting[p.id] == p {
-		delete(s.waiting, p.id)
+		s.drop(p)
 	}
 }
 
@@ -205,7 +229,7 @@ func (s *legacyStream) cancelHeld(id string) bool {
 	case p == nil:
 		return false
 	case p.cancel == nil:
-		delete(s.waiting, id)
+		s.drop(p)
 		return false
 	case p.sent:
 		return false

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/internal/wire"
@@ -98,9 +97,6 @@ func (s *legacyStream) lastUsed() time.Time {
 	return s.used
 }
 
-// legacyChunk is how much of an event an agent has to read within stalled.
-const legacyChunk = 64 << 10
-
 // tell sends whole events to the agent. One that reads nothing for a while has gone: what becomes of its calls, and of
 // the server's stream, must not depend on it.
 func (s *legacyStream) tell(events []byte) {
@@ -110,21 +106,12 @@ func (s *legacyStream) tell(events []byte) {
 	if s.w == nil {
 		return
 	}
-	conn := http.NewResponseController(s.w)
-	for chunk := range slices.Chunk(events, legacyChunk) {
-		// A writer without deadlines still gets the bytes.
-		bounded := conn.SetWriteDeadline(time.Now().Add(stalled)) == nil //nolint:forbidigo // a deadline of the operating system
-		_, err := s.w.Write(chunk)
-		if flushed := conn.Flush(); err == nil && !errors.Is(flushed, http.ErrNotSupported) {
-			err = flushed
-		}
-		if err != nil {
-			s.w = nil
-			s.leave()
-			return
-		}
-		if bounded {
-			conn.SetWriteDeadline(time.Time{}) //nolint:errcheck // it was set just now
-		}
+	_, err := s.w.Write(events)
+	if flushed := http.NewResponseController(s.w).Flush(); err == nil && !errors.Is(flushed, http.ErrNotSupported) {
+		err = flushed
+	}
+	if err != nil {
+		s.w = nil
+		s.leave()
 	}
 }

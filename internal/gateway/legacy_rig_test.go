@@ -333,3 +333,5 @@ func (a *legacyAgent) sends(body string, headers ...string) {
 }
 
 func withID(id, body string) string { return strings.Replace(body, `"id":1`, `"id":`+id, 1) }
+
+func callerOfRig() caller { return caller{requester: v1alpha1.Requester{Username: agent}} }

@@ -278,7 +278,7 @@ func TestRefusalsHaveTheIDOfTheirRequest(t *testing.T) {
 	s.got(1)
 }
 
-func TestStreamsAndRequestsAreBounded(t *testing.T) {
+func TestRequestsOfAStreamAreBounded(t *testing.T) {
 	t.Parallel()
 	r, s := newScript(t)
 	a := r.listens()
@@ -291,20 +291,42 @@ func TestStreamsAndRequestsAreBounded(t *testing.T) {
 	s.answers("0", "{}")
 	a.answer()
 	a.sends(withID("999", ping))
-
-	for range maxLegacyOfCaller - 1 {
-		other := &legacyStream{caller: callerOfRig()}
-		if refusal := r.server.legacy.add(other); refusal != nil {
-			t.Fatal(refusal)
-		}
-		defer r.server.legacy.remove(other)
-	}
-	if _, got := r.opens(); got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
-		t.Errorf("one more stream: HTTP %d", got.status)
-	}
 }
 
-func callerOfRig() caller { return caller{requester: v1alpha1.Requester{Username: agent}} }
+func TestOverHTTPAndSSEACallerTakesTheSamePlaces(t *testing.T) {
+	t.Parallel()
+	r, s := newScript(t)
+	r.gateway.Limits.CallerStreams, r.gateway.Limits.CallerCalls = 1, 2
+	a := r.listens()
+	_, refused := r.opens()
+	r.limitedBy(refused, http.StatusTooManyRequests, codeTooManyStreams, "null", 1)
+	r.hold(45e9)
+	a.sends(withID("1", ping))
+	a.sends(withID("2", toolCall("update_invoice", `{"n":1}`)))
+	r.underWay(awaiting, 2)
+	r.limitedBy(a.post(withID("3", ping)), http.StatusTooManyRequests, codeTooManyCalls, "3", 1)
+	r.limitedBy(a.post(withID("4", toolCall("get_invoice", `{}`))), http.StatusTooManyRequests, codeTooManyCalls, "4", 1)
+	a.sends(cancelOf("2")) // what ends a call is taken
+	r.underWay(awaiting, 1)
+	a.sends(withID("5", toolCall("get_invoice", `{}`)))
+	s.got(2)
+	s.answers("5", `{"content":[]}`)
+	a.answer()
+	r.underWay(awaiting, 1)
+	a.sends(withID("6", ping))
+	s.got(3)
+	s.answers("1", "{}")
+	a.answer()
+	r.underWay(awaiting, 1)
+	a.leave() // one is not answered
+	r.underWay(awaiting, 0)
+	r.underWay(listening, 0)
+	r.listens()
+}
+
+func cancelOf(id string) string {
+	return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `,"reason":"x"}}`
+}
 
 func TestAnEndpointOnAnotherTransportGoesNowhere(t *testing.T) {
 	t.Parallel()

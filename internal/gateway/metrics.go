@@ -31,6 +31,8 @@ type Metrics struct {
 	cut        *prometheus.CounterVec
 	retries    *prometheus.CounterVec
 	breaker    *prometheus.GaugeVec
+	forgotten  *prometheus.CounterVec
+	underWay   [places]prometheus.Gauge
 }
 
 // NewMetrics registers the gateway's metrics.
@@ -38,6 +40,8 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: name, Help: help}, append([]string{"namespace", "server"}, labels...))
 	}
+	underWay := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "under_way",
+		Help: "What is under way now: messages that arrive, requests that wait for their answer, streams that agents listen on."}, []string{"what"})
 	m := &Metrics{
 		calls:      counter("calls_total", "Calls of tools by verdict and reason; one that waited counts once, when it was answered.", "verdict", "reason"),
 		malformed:  counter("refused_messages_total", "Messages refused that are no calls, or before anything was decided.", "reason"),
@@ -45,6 +49,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		failures:   counter("failures_total", "Writes that failed, by what was written.", "write"),
 		cut:        counter("cut_answers_total", "Answers and streams that were ended for a limit, by the limit.", "reason"),
 		retries:    counter("retries_total", "Calls that read and were sent a second time, since the connection broke before a byte of the answer."),
+		forgotten:  counter("forgotten_sessions_total", "MCP sessions whose owner was forgotten for newer ones."),
 		breaker: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "breaker_state",
 			Help: "What the circuit breaker of a server does: 0 lets calls pass, 1 refuses them, 2 lets one through to find out."}, []string{"namespace", "server"}),
 		void: counter("void_votes_total", "Votes of approved requests that count for nothing: not signed for the request by a published key."),
@@ -60,7 +65,10 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from the arrival of a change of a server, policy or request to its being in force.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}}),
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.doubts, m.cut, m.retries, m.breaker} {
+	for p, what := range [places]string{reading: "messages", awaiting: "requests", listening: "streams"} {
+		m.underWay[p] = underWay.WithLabelValues(what)
+	}
+	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.doubts, m.cut, m.retries, m.breaker, m.forgotten, underWay} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -114,4 +122,8 @@ func (m *Metrics) retried(server types.NamespacedName) {
 
 func (m *Metrics) breaks(server types.NamespacedName, state breaker.State) {
 	m.breaker.WithLabelValues(server.Namespace, server.Name).Set(float64(state))
+}
+
+func (m *Metrics) sessionForgotten(server types.NamespacedName) {
+	m.forgotten.WithLabelValues(server.Namespace, server.Name).Inc()
 }

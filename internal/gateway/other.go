@@ -40,7 +40,7 @@ func (m *other) serve(w http.ResponseWriter) {
 		return
 	}
 	if m.message.Passes() {
-		m.relay(w)
+		m.relay(w, snap)
 		return
 	}
 	d := m.judge(snap)
@@ -60,7 +60,7 @@ func (m *other) serve(w http.ResponseWriter) {
 		m.serveTask(w, snap)
 		return
 	}
-	m.relay(w)
+	m.relay(w, snap)
 }
 
 // receipt returns the record of a verdict on the message.
@@ -119,27 +119,32 @@ func (m *other) answer(w http.ResponseWriter, code, rule, text string) {
 	m.refuseMessage(w, m.server, code, refusal.For(m.message.ID))
 }
 
-// relay passes the message, and filters the answer when it is a list of tools.
-func (m *other) relay(w http.ResponseWriter) {
+// relay passes the message, and filters the answer when it is a list of tools. A server that sends nothing for as long
+// as a call may take is given up.
+func (m *other) relay(w http.ResponseWriter, snap *snapshot.Snapshot) {
 	if m.legacy != nil {
 		m.legacy.relay(w, m)
 		return
 	}
 	server, message := m.server, m.message
 	out := outbound{request: m.request, caller: m.owner(), body: message.Raw, headers: allHeaders, span: m.span}
-	ctx := m.request.Context()
-	if message.Method == string(mcp.MethodSubscriptionsListen) { // the stream of revisions without GET
+	ctx, silence := m.request.Context(), snap.Server.Spec.CallTimeout.Duration
+	listens := placeOf(message) == listening
+	if listens { // the stream of revisions without GET
 		var cancel context.CancelFunc
 		ctx, cancel = m.untilStopping(ctx)
 		defer cancel()
+		silence = m.Limits.StreamIdle
 	}
+	ctx, pulse, end := withPulse(ctx, silence)
+	defer end()
 	resp, _, err := m.send(ctx, server, out)
 	if err != nil {
-		m.refuseUpstream(w, err)
+		m.refuseUpstream(w, pulse.explain(err))
 		return
 	}
-	answer := relay{Gateway: m.Gateway, server: server, id: message.ID, span: m.span}
-	if message.Method == string(mcp.MethodSubscriptionsListen) {
+	answer := relay{Gateway: m.Gateway, server: server, id: message.ID, span: m.span, pulse: pulse, listened: listens}
+	if listens {
 		answer.transform = server.overhear(m.owner(), func(message []byte) []byte { return message })
 	}
 	if known, _ := wire.Lookup(message.Method); known.Governed {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -15,12 +16,35 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
-// receive reads the message of a POST, within bounds and beyond doubt.
-func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) (message wire.Message, code string, refusal *wire.Refusal) {
+// receive reads the message of a POST, within bounds and beyond doubt, or refuses it. As long as it arrives it takes a
+// place of its caller.
+func (g *Gateway) receive(w *patient, r *http.Request, server *Server, who caller) (message wire.Message, ok bool) {
+	t, ok := g.takePlace(w, server, who, reading, nil)
+	if !ok {
+		return wire.Message{}, false
+	}
+	message, code, refusal := readMessage(w.ResponseWriter, r, g.Limits.Message)
+	t.leave()
+	id := message.ID
+	if refusal != nil {
+		id = refusal.ID
+	}
+	if !g.keepsPace(w, server, who, id) {
+		return wire.Message{}, false
+	}
+	if refusal != nil {
+		g.refuseMessage(w, server, code, refusal)
+		return wire.Message{}, false
+	}
+	return message, true
+}
+
+// readMessage reads a message of at most so many bytes.
+func readMessage(w http.ResponseWriter, r *http.Request, limit int64) (message wire.Message, code string, refusal *wire.Refusal) {
 	if refusal := wire.CheckContent(r.Header); refusal != nil {
 		return wire.Message{}, codeMalformed, refusal
 	}
-	body, code, refusal := readBody(w, r, g.Limits.Message)
+	body, code, refusal := readBody(w, r, limit)
 	if refusal != nil {
 		return wire.Message{}, code, refusal
 	}
@@ -31,6 +55,14 @@ func (g *Gateway) receive(w http.ResponseWriter, r *http.Request) (message wire.
 	return message, codeMalformed, refusal
 }
 
+// placeOf is what a request takes up: the stream of revisions without GET is one that an agent listens on.
+func placeOf(message wire.Message) place {
+	if message.Method == string(mcp.MethodSubscriptionsListen) {
+		return listening
+	}
+	return awaiting
+}
+
 // readBody reads the body of a request, of at most so many bytes.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, code string, refusal *wire.Refusal) {
 	if r.ContentLength > limit {
@@ -39,6 +71,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte,
 	body, err := readUpTo(http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, codeTooLarge, wire.TooLarge(limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, codeTooSlow, &wire.Refusal{Status: http.StatusRequestTimeout, Code: mcp.PARSE_ERROR, Message: "the body did not arrive in time"}
 	}
 	if err != nil {
 		return nil, codeMalformed, &wire.Refusal{Status: http.StatusBadRequest, Code: mcp.PARSE_ERROR, Message: "the body could not be read to its end"}

@@ -102,6 +102,9 @@ type relay struct {
 	strains bool
 	// id of the message that is answered, nil without one.
 	id []byte
+	// pulse ends an answer on which nothing comes, nil for none; listened says that it ends in its own time.
+	pulse    *pulse
+	listened bool
 	// span is that of the message, nil without one.
 	span *tracing.Span
 }
@@ -109,6 +112,9 @@ type relay struct {
 // run relays status, headers and body, and closes the body. An answer that breaks off breaks off for the agent too.
 func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 	defer resp.Body.Close() //nolint:errcheck // read to its end or given up
+	if f.pulse != nil {
+		resp.Body = f.pulse.of(resp.Body)
+	}
 	kind := readableAs(resp.Header)
 	switch {
 	case f.transform != nil && isEncoded(resp.Header):
@@ -141,9 +147,18 @@ func (f relay) relayEvents(w http.ResponseWriter, resp *http.Response) {
 		sink(eventOf(refusal.For(f.id).Body()))
 	case errors.Is(err, wire.ErrEventTooLarge):
 		f.cut(codeEventTooLarge)
-	default:
+	case !f.idled():
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// idled tells, of an answer that broke off, whether it is a stream that was ended here since nothing passed on it.
+func (f relay) idled() bool {
+	if !f.listened || !f.pulse.stopped.Load() {
+		return false
+	}
+	f.Metrics.cutShort(f.server.Key, codeStreamIdle)
+	return true
 }
 
 // relayNothing passes on what has no message in it. What has one that some client might read, under a name by which
@@ -193,7 +208,7 @@ func (f relay) pump(w http.ResponseWriter, body io.Reader, limit int64, through 
 			flush.Flush() //nolint:errcheck // the next write tells
 		}
 		switch {
-		case err == io.EOF:
+		case err == io.EOF || err != nil && f.idled():
 			return
 		case err != nil:
 			panic(http.ErrAbortHandler) // the agent must not take a torn answer for a whole one

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -94,23 +93,14 @@ func (p *reply) raw(bytes []byte) {
 	})
 }
 
-// stalled is how long a client of a call with effects may read nothing of what it is sent. Then it counts as gone: what
-// becomes of the call must not depend on whether somebody reads.
-const stalled = 10 * time.Second
-
-// within writes and flushes, for as long as a client may stall.
+// within writes and flushes. A client that stalls for too long counts as gone: what becomes of a call must not depend on
+// whether somebody reads.
 func (p *reply) within(write func() error) {
-	conn := http.NewResponseController(p.w)
-	// A writer without deadlines, or that cannot flush, still gets the bytes.
-	bounded := conn.SetWriteDeadline(time.Now().Add(stalled)) == nil //nolint:forbidigo // a deadline of the operating system
 	err := write()
-	if flushed := conn.Flush(); err == nil && !errors.Is(flushed, http.ErrNotSupported) {
+	if flushed := http.NewResponseController(p.w).Flush(); err == nil && !errors.Is(flushed, http.ErrNotSupported) {
 		err = flushed
 	}
 	p.gone = p.gone || err != nil
-	if bounded && err == nil {
-		conn.SetWriteDeadline(time.Time{}) //nolint:errcheck // it was set just now
-	}
 }
 
 // last tells the client not to send its next request on this connection: it would wait for the end of this call.

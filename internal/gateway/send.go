@@ -73,6 +73,9 @@ func (g *Gateway) send(ctx context.Context, server *Server, out outbound) (resp 
 		}
 	}
 	g.healthy(server, pass, outcomeFor(ctx, resp, err))
+	if err == nil {
+		server.sessions.note(resp, out.caller, g.Limits.Sessions, func() { g.Metrics.sessionForgotten(server.Key) })
+	}
 	return resp, sent, err
 }
 
@@ -95,10 +98,7 @@ func (s *Server) try(ctx context.Context, up *dialled, transport *http.Transport
 	}
 	resp, err := transport.RoundTrip(req)
 	out.span.Received(resp, err)
-	switch {
-	case err == nil:
-		s.sessions.note(req, resp, out.caller)
-	case ctx.Err() == nil && s.unreached.due(s.Clock.Now()): // the agent is not told why
+	if err != nil && ctx.Err() == nil && s.unreached.due(s.Clock.Now()) { // the agent is not told why
 		log.FromContext(ctx).Error(err, "MCP server not reached", "server", s.Key.String())
 	}
 	return resp, err

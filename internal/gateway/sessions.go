@@ -17,9 +17,6 @@ import (
 // sessionHeader names an MCP session.
 const sessionHeader = "Mcp-Session-Id"
 
-// maxSessions bounds how many sessions of one server are remembered; the one that was used longest ago is forgotten.
-const maxSessions = 8192
-
 // sessions remembers whose the MCP sessions of a server are. One that is not known, after a restart say, is left to the
 // server, and belongs from then on to the first caller that the server lets use it. The zero value knows none.
 type sessions struct {
@@ -41,11 +38,12 @@ func (s *sessions) mayUse(id string, caller snapshot.Caller) bool {
 	return !known || owner == caller
 }
 
-// note learns from an answer of the server whose a session is. The first owner stays.
-func (s *sessions) note(request *http.Request, resp *http.Response, caller snapshot.Caller) {
+// note learns from an answer of the server whose a session is, and keeps so many; forgotten is told of each that is
+// given up for it. The first owner stays.
+func (s *sessions) note(resp *http.Response, caller snapshot.Caller, keep int, forgotten func()) {
 	id := resp.Header.Get(sessionHeader)
 	if id == "" && resp.StatusCode < http.StatusBadRequest {
-		id = request.Header.Get(sessionHeader)
+		id = resp.Request.Header.Get(sessionHeader)
 	}
 	if id == "" {
 		return
@@ -53,7 +51,7 @@ func (s *sessions) note(request *http.Request, resp *http.Response, caller snaps
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.owners == nil {
-		s.owners = lru.New(maxSessions)
+		s.owners = lru.NewWithEvictionFunc(keep, func(lru.Key, any) { forgotten() })
 	}
 	key := sha256.Sum256([]byte(id))
 	if _, known := s.owners.Get(key); !known {

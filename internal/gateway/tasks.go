@@ -68,12 +68,18 @@ func (m *other) serveTask(w http.ResponseWriter, snap *snapshot.Snapshot) {
 			return
 		}
 	}
-	resp, _, err := m.send(m.request.Context(), m.server, outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: headers, span: m.span})
+	silence := snap.Server.Spec.CallTimeout.Duration
+	if m.message.Method == string(mcp.MethodTasksResult) { // it waits for the end of the task
+		silence = max(silence, maxTask)
+	}
+	ctx, pulse, end := withPulse(m.request.Context(), silence)
+	defer end()
+	resp, _, err := m.send(ctx, m.server, outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: headers, span: m.span})
 	if err != nil {
-		m.refuseUpstream(w, err)
+		m.refuseUpstream(w, pulse.explain(err))
 		return
 	}
-	relay{Gateway: m.Gateway, server: m.server, id: m.message.ID, transform: m.span.Watch(m.server.overhear(m.owner(), m.aboutTasks)), span: m.span}.run(w, resp)
+	relay{pulse: pulse, Gateway: m.Gateway, server: m.server, id: m.message.ID, transform: m.span.Watch(m.server.overhear(m.owner(), m.aboutTasks)), span: m.span}.run(w, resp)
 }
 
 // refuseForeign answers as a server does that does not know the task.

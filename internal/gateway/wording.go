@@ -27,10 +27,14 @@ const (
 	codeMalformed      = "Malformed"
 	codeTooLarge       = "MessageTooLarge"
 	codeResting        = "ServerUnavailable"
+	codeTooSlow        = "MessageTooSlow"
+	codeTooManyCalls   = "TooManyCalls"
+	codeTooManyStreams = "TooManyStreams"
+	codeRateLimited    = "RateLimited"
+	codeBusy           = "GatewayBusy"
 	codeForeignOrigin  = "ForeignOrigin"
 	codeForeignSession = "ForeignSession"
 
-	codeTooManyStreams  = "TooManyStreams"
 	codeTooManyRequests = "TooManyRequests"
 	codeNoStream        = "NoStream"
 	codeSameID          = "SameID"
@@ -38,6 +42,8 @@ const (
 	codeAnswerTooLarge   = "AnswerTooLarge"
 	codeEventTooLarge    = "EventTooLarge"
 	codeAnswerUnreadable = "AnswerUnreadable"
+	codeClientStalled    = "ClientStalled"
+	codeStreamIdle       = "StreamIdle"
 )
 
 // unrecorded words that not even a refusal can be recorded.
