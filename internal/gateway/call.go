@@ -45,7 +45,11 @@ type call struct {
 	legacy    *legacyRequest // how it goes to a server of HTTP+SSE; nil to any other
 	// wouldRefuse is the code by which the way that the call takes would be refused if the server did not only observe.
 	wouldRefuse string
-	span        *tracing.Span
+	// name, cancel and cancelled: its client can cancel it as long as it has not left.
+	name      waitingFor
+	cancel    func()
+	cancelled bool
+	span      *tracing.Span
 }
 
 // send sends the call to the server and returns its answer; sent is as of Server.send.
@@ -141,7 +145,9 @@ func (c *call) serve() {
 		c.passRead(c.request.Context(), j)
 		return
 	}
+	ended := c.cancellable()
 	c.gate()
+	ended()
 }
 
 // checkParamHeaders refuses a call whose headers contradict its arguments; what the tool is says which headers count.

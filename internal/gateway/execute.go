@@ -96,6 +96,7 @@ func (e *execution) leave() {
 // overtaken looks a last time, with nothing left to wait for but the server: it returns why the call may not leave after
 // all, nil when it may. Writing the claim and the receipt takes time, in which the agent can go and the policy change.
 func (e *execution) overtaken() *notice {
+	e.departs()
 	now, ok := e.judge()
 	switch {
 	case e.clientGone():

@@ -202,7 +202,7 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 	}
 	answer := relay{Gateway: g, server: server, pulse: pulse, listened: listens}
 	if listens {
-		answer.transform = server.overhear(who.owner(), g.listFilter(server, who, nil))
+		answer.transform, answer.announces = server.overhear(who.owner(), g.listFilter(server, who, nil)), &who.principal
 	}
 	answer.run(w, resp)
 }

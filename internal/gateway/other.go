@@ -39,6 +39,10 @@ func (m *other) serve(w http.ResponseWriter) {
 		writeNotReady(w, m.message.ID)
 		return
 	}
+	if m.cancels() {
+		w.WriteHeader(http.StatusAccepted) // the server never heard of the call
+		return
+	}
 	if m.message.Passes() {
 		m.relay(w, snap)
 		return

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/tidewaiter/tidewaiter/internal/expr"
 	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
@@ -105,6 +106,8 @@ type relay struct {
 	// pulse ends an answer on which nothing comes, nil for none; listened says that it ends in its own time.
 	pulse    *pulse
 	listened bool
+	// announces says whose list of tools is told to have changed, on a stream; nil for none.
+	announces *expr.Principal
 	// span is that of the message, nil without one.
 	span *tracing.Span
 }
@@ -137,6 +140,11 @@ func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 // relayEvents passes the events of an answer on.
 func (f relay) relayEvents(w http.ResponseWriter, resp *http.Response) {
 	sink := eventSink(w)
+	if f.announces != nil && resp.StatusCode == http.StatusOK {
+		var stop func()
+		sink, stop = f.server.announcing(resp.Request.Context(), *f.announces, sink)
+		defer stop()
+	}
 	err := pumpEvents(resp.Body, f.Limits.Event, sink, f.transform)
 	switch {
 	case err == nil:

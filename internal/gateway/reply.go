@@ -28,6 +28,7 @@ type reply struct {
 	serial    bool // the connection takes no other request before the end of this one
 	committed bool
 	gone      bool
+	answered  bool // by the gateway
 }
 
 func newReply(w http.ResponseWriter, r *http.Request, m wire.Message) *reply {
@@ -112,6 +113,7 @@ func (p *reply) last() {
 
 // message answers with one message of the gateway, or of the server.
 func (p *reply) message(status int, body []byte) {
+	p.answered = true
 	switch {
 	case p.committed:
 		p.event(body)

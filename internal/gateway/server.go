@@ -44,6 +44,7 @@ type Server struct {
 	flows    flow.Book[*fate] // calls with effects that did not end with their answer
 	legacy   legacyStreams
 	health   health
+	waiting  waiting
 	// Logs that the server is not reached, and that a policy was not evaluated for a call.
 	unreached, unevaluated seldom
 
