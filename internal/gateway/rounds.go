@@ -127,7 +127,7 @@ func (e *execution) notSent(err error) {
 
 // keep has the call wait for what the answer says comes next, and tells whether it does. What does not fit ends the call.
 func (e *execution) keep(answer wire.Answer) bool {
-	if answer.Next == nil || e.goesOn || e.over() || e.want.ActionHash == "" {
+	if answer.Next == nil || e.over() || e.want.ActionHash == "" {
 		return false
 	}
 	if e.legacy != nil && answer.Next.Task.ID != "" { // no task is governed there: nobody would learn how it ends

@@ -412,6 +412,23 @@ func TestNoRoundLeavesWithoutARecord(t *testing.T) {
 	r.ran(callOf(1, ""), callOf(2, goesOn))
 }
 
+func TestACallThatHasEndedIsNotTakenUpByALaterWordOfTheServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if got := r.post(callOf(1, "")); got.code() != codePending {
+		t.Fatalf("not asked: %s", got.body)
+	}
+	r.decide(v1alpha1.DecisionApproved)
+	r.upstream.answers(answerWith("text/event-stream", `data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}`+"\n\n"+`data: {"jsonrpc":"2.0","id":1,"result":`+later+"}\n\n"))
+	if got := r.post(callOf(1, "")); got.status != http.StatusOK || r.request().CurrentPhase() != v1alpha1.PhaseSucceeded {
+		t.Fatalf("the request is %s: %s", r.request().CurrentPhase(), got.body)
+	}
+	if got := r.post(callOf(2, goesOn)); got.code() != "RoundUnknown" {
+		t.Errorf("a round of it: %s", got.body)
+	}
+	r.ran(callOf(1, ""))
+}
+
 func TestARoundNeedsNoApprovalThatIsStillFresh(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
