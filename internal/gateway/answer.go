@@ -34,7 +34,7 @@ func writeNotReady(w http.ResponseWriter, id []byte) {
 }
 
 func notReady() *wire.Refusal {
-	return &wire.Refusal{Status: http.StatusServiceUnavailable, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: no policy is loaded for this server yet; send the message again in some seconds"}
+	return &wire.Refusal{Status: http.StatusServiceUnavailable, Code: mcp.INTERNAL_ERROR, Message: speaker + "no policy is loaded for this server yet; send the message again in some seconds"}
 }
 
 // writeUpstreamError answers for a server that cannot be reached. It names no host.
@@ -47,15 +47,15 @@ func writeUpstreamError(w http.ResponseWriter, id []byte, err error) {
 }
 
 func upstreamRefusal(err error) *wire.Refusal {
-	refusal := &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the MCP server cannot be reached"}
+	refusal := &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: speaker + "the MCP server cannot be reached"}
 	r, left := errors.AsType[restingError](err)
 	switch {
 	case left:
 		refusal.Status, refusal.Message = http.StatusServiceUnavailable, speaker+resting(r.wait).text
 	case errors.Is(err, errNoUpstream):
-		refusal.Message = "Tidewaiter gateway: the MCP server's endpoint cannot be used now; its GovernedServer says why"
+		refusal.Message = speaker + "the MCP server's endpoint cannot be used now; its GovernedServer says why"
 	case errors.Is(err, context.DeadlineExceeded):
-		refusal.Status, refusal.Message = http.StatusGatewayTimeout, "Tidewaiter gateway: the MCP server did not answer in time"
+		refusal.Status, refusal.Message = http.StatusGatewayTimeout, speaker+"the MCP server did not answer in time"
 	}
 	return refusal
 }

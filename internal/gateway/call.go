@@ -323,7 +323,7 @@ func sanitize(id []byte) func([]byte) []byte {
 		case id == nil:
 			return nil
 		}
-		refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the server's answer cannot be read beyond doubt and is withheld"}
+		refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: speaker + "the server's answer cannot be read beyond doubt and is withheld"}
 		return refusal.For(id).Body()
 	}
 }

@@ -58,7 +58,7 @@ func (g *Gateway) postLegacy(w *patient, r *http.Request, server *Server, who ca
 		// A client that speaks both transports tries a POST first, and takes this for a word to open a stream.
 		w.Header().Set("Allow", "GET")
 		g.refuseMessage(w, server, codeNoStream, &wire.Refusal{Status: http.StatusMethodNotAllowed, Code: mcp.INVALID_REQUEST,
-			Message: "Tidewaiter gateway: this server speaks HTTP+SSE, the transport of revision 2024-11-05: open a stream with GET, and post messages to the address that its first event names"})
+			Message: speaker + "this server speaks HTTP+SSE, the transport of revision 2024-11-05: open a stream with GET, and post messages to the address that its first event names"})
 		return
 	}
 	s := server.legacy.find(ids[0], who.owner())
@@ -127,7 +127,7 @@ func (s *legacyStream) run(c *call) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			log.FromContext(c.request.Context()).Error(fmt.Errorf("panic: %v\n%s", fault, debug.Stack()), "call failed", "server", s.server.Key.String())
-			c.reply.refuse(&wire.Refusal{Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the call failed inside the gateway"})
+			c.reply.refuse(&wire.Refusal{Code: mcp.INTERNAL_ERROR, Message: speaker + "the call failed inside the gateway"})
 		}
 	}()
 	c.serve()
@@ -143,10 +143,10 @@ func (s *legacyStream) enter(p *legacyRequest) (code string, refusal *wire.Refus
 		return codeForeignSession, foreignSession()
 	case taken: // with a null id: an answer with this one would be taken for that of the other request
 		return codeSameID, &wire.Refusal{Status: http.StatusBadRequest, Code: mcp.INVALID_REQUEST,
-			Message: "Tidewaiter gateway: a request with this id has no answer yet; give each request an id of its own"}
+			Message: speaker + "a request with this id has no answer yet; give each request an id of its own"}
 	case len(s.waiting) >= maxLegacyRequests || s.size+p.size > maxLegacyBytes:
 		return codeTooManyRequests, &wire.Refusal{Status: http.StatusTooManyRequests, Code: mcp.INTERNAL_ERROR, Message: fmt.Sprintf(
-			"Tidewaiter gateway: %d requests, or calls of %d bytes together, have no answer yet, which is the limit of a stream; wait for some", maxLegacyRequests, maxLegacyBytes)}
+			speaker+"%d requests, or calls of %d bytes together, have no answer yet, which is the limit of a stream; wait for some", maxLegacyRequests, maxLegacyBytes)}
 	}
 	s.waiting[p.id] = p
 	s.size += p.size

@@ -103,7 +103,7 @@ func withheld(id []byte) []byte {
 	if id == nil {
 		return nil
 	}
-	refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the server's list of tools cannot be read beyond doubt and is withheld"}
+	refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: speaker + "the server's list of tools cannot be read beyond doubt and is withheld"}
 	return refusal.For(id).Body()
 }
 

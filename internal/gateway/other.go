@@ -12,7 +12,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
-	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
@@ -96,31 +95,27 @@ func (m *other) refuse(w http.ResponseWriter, snap *snapshot.Snapshot, d policy.
 		return
 	}
 	m.span.Decided(tracing.Decision{Call: r.CallID})
-	m.answer(w, string(d.Reason), d.GatedBy, text)
+	m.answer(w, notice{code: string(d.Reason), rule: d.GatedBy, text: text})
 }
 
 func (m *other) refuseUnrecorded(w http.ResponseWriter) {
-	m.answer(w, codeUnrecorded, "", unrecorded)
+	m.answer(w, notice{code: codeUnrecorded, text: unrecorded})
 }
 
 // answer refuses the message. What has no id gets no answer in MCP, so it is an error of HTTP.
-func (m *other) answer(w http.ResponseWriter, code, rule, text string) {
-	data := append([]byte(`{"code":`), strictjson.AppendString(nil, code)...)
-	if rule != "" {
-		data = strictjson.AppendString(append(data, `,"rule":`...), rule)
-	}
-	m.span.Decided(tracing.Decision{Verdict: policy.Deny.String(), Code: code, Rule: rule})
+func (m *other) answer(w http.ResponseWriter, n notice) {
+	m.span.Decided(tracing.Decision{Verdict: policy.Deny.String(), Code: n.code, Rule: n.rule})
 	m.span.Refused(codeByPolicy)
-	refusal := wire.Refusal{Status: http.StatusOK, Code: codeByPolicy, Message: speaker + text, Data: append(data, '}')}
+	refusal := n.refusal()
 	switch {
 	case m.message.ID == nil:
 		refusal.Status = http.StatusForbidden
 	case m.legacy != nil:
-		m.Metrics.refused(m.server.Key, code)
+		m.Metrics.refused(m.server.Key, n.code)
 		m.legacy.say(w, refusal.For(m.message.ID).Body())
 		return
 	}
-	m.refuseMessage(w, m.server, code, refusal.For(m.message.ID))
+	m.refuseMessage(w, m.server, n.code, refusal.For(m.message.ID))
 }
 
 // relay passes the message, and filters the answer when it is a list of tools. A server that sends nothing for as long

@@ -244,7 +244,7 @@ func (f relay) refuse(w http.ResponseWriter, refusal *wire.Refusal) {
 
 // badAnswer stands in for an answer that cannot be relayed.
 func badAnswer(why string) *wire.Refusal {
-	return &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: "Tidewaiter gateway: the answer of the MCP server " + why}
+	return &wire.Refusal{Status: http.StatusBadGateway, Code: mcp.INTERNAL_ERROR, Message: speaker + "the answer of the MCP server " + why}
 }
 
 // isEncoded tells whether a body is something else than it says it is, so that nobody here can read it.

@@ -156,9 +156,7 @@ func (s *Server) learn(seen []tool.Descriptor, whole bool) {
 		next[d.Name] = d
 	}
 	s.definitions = next
-	if err := s.rebuild(); err != nil {
-		s.view.Swap(nil)
-	}
+	_ = s.rebuild() // on an error there is no view, everything is refused, and Update has said why
 }
 
 // lists tells whether the manager knows the tool; the caller holds mu.
@@ -303,9 +301,7 @@ func (s *Server) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.definitions, s.listedAt = nil, time.Time{}
-	if err := s.rebuild(); err != nil {
-		s.view.Swap(nil)
-	}
+	_ = s.rebuild() // on an error there is no view, everything is refused, and Update has said why
 }
 
 // Prove notes that the watch was alive at this time.

@@ -61,5 +61,5 @@ func (s *sessions) note(resp *http.Response, caller snapshot.Caller, keep int, f
 
 // foreignSession answers as a server does that does not know the session: the client opens one of its own.
 func foreignSession() *wire.Refusal {
-	return &wire.Refusal{Status: http.StatusNotFound, Code: -32001, Message: "Tidewaiter gateway: no such session"}
+	return &wire.Refusal{Status: http.StatusNotFound, Code: -32001, Message: speaker + "no such session"}
 }

@@ -134,7 +134,7 @@ func (m *other) refuseInput(w http.ResponseWriter, snap *snapshot.Snapshot, f *o
 		return true
 	}
 	if refused {
-		m.answer(w, n.code, d.GatedBy, n.text)
+		m.answer(w, notice{code: n.code, rule: d.GatedBy, text: n.text})
 	}
 	return refused
 }
