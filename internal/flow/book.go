@@ -18,16 +18,23 @@ import (
 const (
 	// maxOpen bounds the flows of one book that have not ended.
 	maxOpen = 1024
-	// maxTasks bounds the tasks whose callers are remembered; the one that was used longest ago is forgotten.
+	// maxTasks bounds the tasks whose callers are remembered after their end, and those of calls without effects; the one
+	// that was used longest ago is forgotten. A task that runs is not: the open flows have their own bound.
 	maxTasks = 8192
 )
 
 // Book holds the flows of one server. It is safe for concurrent use; the zero value is empty.
 type Book[T any] struct {
-	mu    sync.Mutex
-	open  []*Flow[T]
-	tasks *lru.Cache // *Flow[T] by the digest of the id, nil for a task of a call without effects
+	mu   sync.Mutex
+	open []*Flow[T]
+	// The tasks, by the digest of their id: of open flows, of those that have ended, and of calls without effects.
+	running map[taskKey]*Flow[T]
+	over    *lru.Cache // *Flow[T]
+	free    *lru.Cache // nothing but the keys
 }
+
+// taskKey is the digest of the id of a task.
+type taskKey [sha256.Size]byte
 
 // Keep has a flow wait for what the server said comes next: another round, or the end of a task. It returns false where
 // there is no room for one more, or where another flow runs as a task of that id.
@@ -42,8 +49,11 @@ func (b *Book[T]) Keep(f *Flow[T], next wire.Next, now time.Time) bool {
 		if _, known := b.task(next.Task.ID); known {
 			return false
 		}
-		b.remember(next.Task.ID, f)
-		f.stage = tasked
+		if b.running == nil {
+			b.running = map[taskKey]*Flow[T]{}
+		}
+		f.stage, f.task = tasked, sha256.Sum256([]byte(next.Task.ID))
+		b.running[f.task] = f
 		f.hear(next.Task, now)
 	} else {
 		f.stage, f.awaits, f.asks = waiting, stateOf(next.State, next.HasState), next.Asks
@@ -90,6 +100,13 @@ func (b *Book[T]) End(f *Flow[T]) {
 }
 
 func (b *Book[T]) end(f *Flow[T]) {
+	if b.running[f.task] == f {
+		delete(b.running, f.task)
+		if b.over == nil {
+			b.over = lru.New(maxTasks)
+		}
+		b.over.Add(f.task, f)
+	}
 	b.open = slices.DeleteFunc(b.open, func(other *Flow[T]) bool { return other == f })
 }
 
@@ -97,9 +114,13 @@ func (b *Book[T]) end(f *Flow[T]) {
 func (b *Book[T]) Free(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.task(id); !known {
-		b.remember(id, nil)
+	if _, known := b.task(id); known {
+		return
 	}
+	if b.free == nil {
+		b.free = lru.New(maxTasks)
+	}
+	b.free.Add(taskKey(sha256.Sum256([]byte(id))), nil)
 }
 
 // Task returns the flow that runs, or ran, as a task; nil for a task of a call without effects. known is false for an id
@@ -111,21 +132,23 @@ func (b *Book[T]) Task(id string) (f *Flow[T], known bool) {
 }
 
 func (b *Book[T]) task(id string) (*Flow[T], bool) {
-	if b.tasks == nil || id == "" {
+	if id == "" {
 		return nil, false
 	}
-	f, known := b.tasks.Get(sha256.Sum256([]byte(id)))
-	if !known {
+	key := taskKey(sha256.Sum256([]byte(id)))
+	if f := b.running[key]; f != nil {
+		return f, true
+	}
+	if b.over != nil {
+		if f, known := b.over.Get(key); known {
+			return f.(*Flow[T]), true
+		}
+	}
+	if b.free == nil {
 		return nil, false
 	}
-	return f.(*Flow[T]), true
-}
-
-func (b *Book[T]) remember(id string, f *Flow[T]) {
-	if b.tasks == nil {
-		b.tasks = lru.New(maxTasks)
-	}
-	b.tasks.Add(sha256.Sum256([]byte(id)), f)
+	_, known := b.free.Get(key)
+	return nil, known
 }
 
 // Hides tells whether a caller may not know of a task: it is one of a call with effects of somebody else.

@@ -30,6 +30,8 @@ type Flow[T any] struct {
 	Deadline time.Time
 
 	stage stage
+	// task is the one that it runs as, if it does.
+	task taskKey
 	// awaits is what the next round has to repeat, asks the names that it may answer, in their order.
 	awaits state
 	asks   []string

@@ -196,6 +196,60 @@ func TestOnlyARoundThatWasTakenIsReleased(t *testing.T) {
 	}
 }
 
+// Whoever has many tasks of calls without effects, or many that have ended, must not make the book forget whose one is
+// that runs.
+func TestATaskThatRunsIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	for name, crowd := range map[string]func(b *flow.Book[int], id string){
+		"for tasks of reads": func(b *flow.Book[int], id string) { b.Free(id) },
+		"for tasks that have ended": func(b *flow.Book[int], id string) {
+			f := open(flow.Call{Owner: bob})
+			b.Keep(f, wire.Next{Task: wire.TaskState{ID: id, Status: "working"}}, noon)
+			b.End(f)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b flow.Book[int]
+			f := open(pay)
+			b.Keep(f, wire.Next{Task: wire.TaskState{ID: "t", Status: "working"}}, noon)
+			for i := range 10_000 {
+				crowd(&b, fmt.Sprint(i))
+			}
+			if !b.Hides("t", bob) || b.Hides("t", ann) {
+				t.Error("nobody knows whose it is")
+			}
+			if got, ending := b.HearResult("t", wire.Answer{Complete: true}); got != f || ending != flow.Succeeded {
+				t.Errorf("its result is not heard: %v", ending)
+			}
+			if !b.Hides("t", bob) {
+				t.Error("nobody knows whose it was")
+			}
+		})
+	}
+}
+
+// The tasks of reads have bounds of their own, and do not push out whose an ended task was.
+func TestTasksOfReadsPushNothingOut(t *testing.T) {
+	t.Parallel()
+	var b flow.Book[int]
+	f := open(pay)
+	b.Keep(f, wire.Next{Task: wire.TaskState{ID: "t", Status: "working"}}, noon)
+	b.End(f)
+	for i := range 10_000 {
+		b.Free(fmt.Sprint(i))
+	}
+	if !b.Hides("t", bob) {
+		t.Error("nobody knows whose it was")
+	}
+	if _, known := b.Task("0"); known {
+		t.Error("tasks of reads are remembered without bounds")
+	}
+	if _, known := b.Task("9999"); !known {
+		t.Error("the last task of a read is forgotten")
+	}
+}
+
 func TestABookHasBounds(t *testing.T) {
 	t.Parallel()
 	var b flow.Book[int]
