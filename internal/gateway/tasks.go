@@ -196,7 +196,8 @@ func (m *other) learn(message []byte) {
 // does not keep goes to next.
 func (s *Server) overhear(caller snapshot.Caller, next func([]byte) []byte) func([]byte) []byte {
 	return func(message []byte) []byte {
-		if !bytes.Contains(message, []byte(wire.MethodNotificationTasks)) {
+		// A name may be written with escapes: some servers write every slash so.
+		if !bytes.Contains(message, []byte(wire.MethodNotificationTasks)) && bytes.IndexByte(message, '\\') < 0 {
 			return next(message)
 		}
 		state, id, found := wire.ScanTaskState(message)

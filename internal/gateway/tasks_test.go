@@ -191,10 +191,13 @@ func TestATaskIsItsCallersAlone(t *testing.T) {
 	}
 	// What the server says by itself.
 	events := "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks/status\",\"params\":{\"taskId\":\"t1\",\"status\":\"completed\"}}\n\n"
-	r.upstream.answers(answerWith("text/event-stream", events))
-	if got := r.do(t.Context(), http.MethodGet, "", theirs...); got.body != "" {
-		t.Errorf("another caller is told %q", got.body)
+	for _, name := range []string{"notifications/tasks/status", `notifications\/tasks\/status`, `n\u006ftifications/tasks`, "notifications/t\\u0061sks"} {
+		r.upstream.answers(answerWith("text/event-stream", strings.Replace(events, "notifications/tasks/status", name, 1)))
+		if got := r.do(t.Context(), http.MethodGet, "", theirs...); got.body != "" {
+			t.Errorf("another caller is told %q", got.body)
+		}
 	}
+	r.upstream.answers(answerWith("text/event-stream", events))
 	if got := r.do(t.Context(), http.MethodGet, "", mine...); got.body != events {
 		t.Errorf("the caller is told %q", got.body)
 	}
