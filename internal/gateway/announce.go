@@ -4,7 +4,6 @@
 package gateway
 
 import (
-	"context"
 	"slices"
 	"sync"
 
@@ -17,21 +16,20 @@ const listChanged = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools
 
 // announcing returns a sink for the events of a stream that also tells its client when other tools may be called than
 // before, between two events. stop has to be called before the stream is left.
-func (s *Server) announcing(ctx context.Context, principal expr.Principal, sink func([]byte) bool) (shared func([]byte) bool, stop func()) {
+func (s *Server) announcing(principal expr.Principal, sink func([]byte) bool) (shared func([]byte) bool, stop func()) {
 	var mu sync.Mutex
 	shared = func(event []byte) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return sink(event)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
+	stopped, ended := make(chan struct{}), make(chan struct{})
 	revision, before := s.callable("", nil, principal)
 	go func() {
 		defer close(ended)
 		for {
 			changed := s.Changed()
-			now := before
+			var now []string
 			if revision, now = s.callable(revision, before, principal); !slices.Equal(before, now) {
 				before = now
 				if !shared([]byte(listChanged)) {
@@ -39,14 +37,14 @@ func (s *Server) announcing(ctx context.Context, principal expr.Principal, sink 
 				}
 			}
 			select {
-			case <-ctx.Done():
+			case <-stopped:
 				return
 			case <-changed:
 			}
 		}
 	}()
 	return shared, func() {
-		cancel()
+		close(stopped)
 		<-ended
 	}
 }

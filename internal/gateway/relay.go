@@ -142,7 +142,7 @@ func (f relay) relayEvents(w http.ResponseWriter, resp *http.Response) {
 	sink := eventSink(w)
 	if f.announces != nil && resp.StatusCode == http.StatusOK {
 		var stop func()
-		sink, stop = f.server.announcing(resp.Request.Context(), *f.announces, sink)
+		sink, stop = f.server.announcing(*f.announces, sink)
 		defer stop()
 	}
 	err := pumpEvents(resp.Body, f.Limits.Event, sink, f.transform)
