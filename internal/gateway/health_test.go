@@ -211,6 +211,22 @@ func TestNoApprovalIsSpentOnAServerThatIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestARoundWaitsForAServerThatIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.begun(later)
+	r.breaks()
+	r.upstream.answers(answerJSON(`{"resultType":"complete","content":[]}`))
+	before := len(r.upstream.requests())
+	if got := r.post(callOf(3, goesOn)); got.code() != codeResting || len(r.upstream.requests()) != before {
+		t.Errorf("while it is left alone: %s", got.body)
+	}
+	r.clock.Step(r.gateway.Limits.Rest)
+	if got := r.post(callOf(3, goesOn)); got.code() != "" || r.request().CurrentPhase() != v1alpha1.PhaseSucceeded {
+		t.Errorf("once it works: %s, the request is %s", got.body, r.request().CurrentPhase())
+	}
+}
+
 // oneShot is a server that reads one request a connection and does with it what comes next.
 type oneShot struct {
 	net.Listener
