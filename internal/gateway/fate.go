@@ -31,11 +31,11 @@ type fate struct {
 	cause string
 	// line is the receipt of the outcome, but for the outcome; set before anything is heard of the call after its answer.
 	line receipt.Receipt
-	// kept are the arguments of a call whose caller may answer what its task asks, for the policy of that moment; nil
-	// where they are not kept.
-	kept []byte
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// kept are the arguments of a call whose caller may answer what its task asks, for the policy of that moment; nil
+	// where they are not kept, and once the call is over.
+	kept   []byte
 	result *approval.Result // nil until the outcome is known
 	stored bool
 }
@@ -54,7 +54,7 @@ func (f *fate) settle(line receipt.Receipt, outcome v1alpha1.ExecutionOutcome, a
 	if f.result != nil && (f.result.Outcome != v1alpha1.OutcomeUnclear || outcome == v1alpha1.OutcomeUnclear) {
 		return
 	}
-	f.result, f.stored = result, false
+	f.result, f.stored, f.kept = result, false, nil
 	f.gateway.Metrics.executed(f.server.Key, outcome)
 	durability := receipt.Batched
 	if outcome == v1alpha1.OutcomeUnclear {

@@ -141,6 +141,8 @@ func (m *other) refuseInput(w http.ResponseWriter, snap *snapshot.Snapshot, f *o
 
 // arguments are those of the call, as far as they are kept.
 func (f *fate) arguments() *expr.Arguments {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.kept == nil {
 		return expr.UnknownArguments()
 	}

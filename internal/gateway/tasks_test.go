@@ -403,3 +403,16 @@ func TestFollowingEndsWithItsContext(t *testing.T) {
 		t.Error("it ended without a reason")
 	}
 }
+
+func TestArgumentsAreForgottenWithTheOutcome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	f := &fate{gateway: r.gateway, server: r.server, sentAt: noon, kept: []byte(`{"n":1}`)}
+	if got := f.arguments(); got == nil || f.kept == nil {
+		t.Error("they are not known while the call runs")
+	}
+	f.settle(receipt.Receipt{Kind: receipt.KindOutcome}, v1alpha1.OutcomeSucceeded, nil)
+	if f.kept != nil {
+		t.Error("they are kept although the call is over")
+	}
+}
