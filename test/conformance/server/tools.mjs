@@ -62,13 +62,18 @@ function addStreams(server) {
   });
 }
 
+// within has a question go out on the stream of the call that asks it. Without it the question goes to the stream that the
+// client listens on, and is lost if that stream does not stand yet.
+const within = ctx => ({ relatedRequestId: ctx.mcpReq.id });
+
 function addQuestions(server) {
   server.registerTool('test_sampling', { description: 'Has the client ask its model', inputSchema: strings('prompt') }, async ({ prompt }, ctx) => {
-    const answer = await ctx.mcpReq.requestSampling({ messages: [{ role: 'user', content: { type: 'text', text: prompt } }], maxTokens: 100 });
+    const messages = [{ role: 'user', content: { type: 'text', text: prompt } }];
+    const answer = await ctx.mcpReq.requestSampling({ messages, maxTokens: 100 }, within(ctx));
     return text(`The model says: ${answer.content.text}`);
   });
   const ask = async (ctx, message, requestedSchema) => {
-    const { action, content } = await ctx.mcpReq.elicitInput({ message, requestedSchema });
+    const { action, content } = await ctx.mcpReq.elicitInput({ message, requestedSchema }, within(ctx));
     return text(`The person says: ${action} ${JSON.stringify(content)}`);
   };
   server.registerTool('test_elicitation', { description: 'Asks the person', inputSchema: strings('message') }, ({ message }, ctx) =>
