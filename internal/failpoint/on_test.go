@@ -7,12 +7,12 @@ package failpoint
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	Hit(AfterClaim)
 	Hit(BeforeClaim)
 	Hit(AfterClaim)
-	time.Sleep(time.Second) // for a kill that comes later
+	io.Copy(io.Discard, os.Stdin) // to its end, or to a kill that comes later
 }
 
 func TestAProgramDiesAtThePointThatItWasTold(t *testing.T) {
@@ -42,6 +42,15 @@ func TestAProgramDiesAtThePointThatItWasTold(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
 			cmd.Env = append(os.Environ(), "FAILPOINT_TEST=1", Variable+"="+tc.order)
+			if tc.dies { // what it reads never ends
+				in, held, err := os.Pipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer in.Close()
+				defer held.Close()
+				cmd.Stdin = in
+			}
 			out, err := cmd.CombinedOutput()
 			exit, _ := errors.AsType[*exec.ExitError](err)
 			killed := exit != nil && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL

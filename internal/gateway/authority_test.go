@@ -101,14 +101,7 @@ func TestAnotherAuthorityHoldsFromTheNextConnectionOnAndVoidsNothing(t *testing.
 
 	next := make(chan string)
 	plain := r.upstream.answer
-	r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		http.NewResponseController(w).Flush()
-		for event := range next {
-			io.WriteString(w, event)
-			http.NewResponseController(w).Flush()
-		}
-	})
+	r.upstream.answers(streaming(next))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.front.URL+"/mcp", strings.NewReader(read))

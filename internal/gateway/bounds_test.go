@@ -252,24 +252,7 @@ func TestASlowReaderHoldsNothingButItself(t *testing.T) {
 	r.gateway.Limits.ClientStall = 300 * time.Millisecond
 	next := make(chan string)
 	left := make(chan struct{})
-	r.upstream.answers(func(w http.ResponseWriter, rq *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		flush := http.NewResponseController(w)
-		if rq.Header.Get("Last-Event-ID") == "flood" {
-			defer close(left)
-			event := "data: " + strings.Repeat("x", 64<<10) + "\n\n"
-			for rq.Context().Err() == nil {
-				if _, err := io.WriteString(w, event); err != nil {
-					return
-				}
-			}
-			return
-		}
-		for event := range next {
-			io.WriteString(w, event)
-			flush.Flush()
-		}
-	})
+	r.upstream.answers(flooding(left, streaming(next)))
 	resp := r.dial(r.front)
 	fmt.Fprint(resp, "GET /mcp HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: flood\r\n\r\n") // and reads nothing
 	reader := r.dial(r.front)
@@ -379,24 +362,14 @@ func TestOverHTTP2OnlyWhoReadsNothingIsCut(t *testing.T) {
 	r.overHTTP2()
 	r.gateway.Limits.ClientStall = 1500 * time.Millisecond
 	left := make(chan struct{})
-	r.upstream.answers(func(w http.ResponseWriter, rq *http.Request) {
+	r.upstream.answers(flooding(left, func(w http.ResponseWriter, rq *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		flush := http.NewResponseController(w)
-		if rq.Header.Get("Last-Event-ID") == "flood" {
-			defer close(left)
-			event := "data: " + strings.Repeat("x", 64<<10) + "\n\n"
-			for rq.Context().Err() == nil {
-				if _, err := io.WriteString(w, event); err != nil {
-					return
-				}
-			}
-			return
-		}
 		io.WriteString(w, "data: 1\n\n")
 		flush.Flush()
 		<-time.After(2 * time.Second) // longer than a client may stall
 		io.WriteString(w, "data: 2\n\n")
-	})
+	}))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.front.URL+"/mcp", nil)
 	if err != nil {
 		t.Fatal(err)

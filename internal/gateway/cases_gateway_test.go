@@ -313,13 +313,7 @@ func TestAStreamIsToldOnceWhenAToolIsHidden(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	next := make(chan string)
-	r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		for event := range next {
-			io.WriteString(w, event)
-			http.NewResponseController(w).Flush()
-		}
-	})
+	r.upstream.answers(streaming(next))
 	stream := make(chan got, 1)
 	go func() { stream <- r.do(t.Context(), http.MethodGet, "") }()
 	next <- ": open\n\n"

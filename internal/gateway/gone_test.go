@@ -15,23 +15,30 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
-func TestNothingRunsForAClientThatHasGone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.hold(45 * time.Second)
-	body := toolCall("update_invoice", `{"n":1}`)
-	ctx, leave := context.WithCancel(t.Context())
+// runsOnceItsAgentIsBack has the agent of a held call go before a person approves it: nothing is sent for who has gone, and
+// the call runs once it comes again.
+func (r *rig) runsOnceItsAgentIsBack(body string) {
+	r.t.Helper()
+	ctx, leave := context.WithCancel(r.t.Context())
 	answers := r.later(ctx, body)
 	r.held()
-	leave()
+	leave() // over HTTP/2 it ends the stream, and leaves the connection
 	<-answers
 	r.until("the hold ended", func() bool { return !r.clock.HasWaiters() })
 	r.decide(v1alpha1.DecisionApproved)
 	r.nothingSent()
 	if got := r.post(body); got.code() != "" {
-		t.Errorf("sent again: %s", got.body)
+		r.t.Errorf("sent again: %s", got.body)
 	}
 	r.ran(body)
+}
+
+func TestNothingRunsForAClientThatHasGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.hold(45 * time.Second)
+	body := toolCall("update_invoice", `{"n":1}`)
+	r.runsOnceItsAgentIsBack(body)
 }
 
 func TestNobodyIsAskedAndNothingSpentForAClientThatHasGone(t *testing.T) {

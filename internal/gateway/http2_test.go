@@ -156,14 +156,7 @@ func TestOverHTTP2AStreamIsPassedEventByEvent(t *testing.T) {
 			r.promote()
 			r.overHTTP2()
 			next := make(chan string)
-			r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "text/event-stream")
-				http.NewResponseController(w).Flush()
-				for event := range next {
-					io.WriteString(w, event)
-					http.NewResponseController(w).Flush()
-				}
-			})
+			r.upstream.answers(streaming(next))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			req, err := http.NewRequestWithContext(ctx, tc.method, r.front.URL+"/mcp", strings.NewReader(tc.body))
@@ -245,18 +238,7 @@ func TestOverHTTP2NothingRunsForAClientThatHasGone(t *testing.T) {
 	r.hold(45 * time.Second)
 	r.overHTTP2()
 	body := toolCall("update_invoice", `{"n":1}`)
-	ctx, leave := context.WithCancel(t.Context())
-	answers := r.later(ctx, body)
-	r.held()
-	leave() // which ends the stream, and leaves the connection
-	<-answers
-	r.until("the hold ended", func() bool { return !r.clock.HasWaiters() })
-	r.decide(v1alpha1.DecisionApproved)
-	r.nothingSent()
-	if got := r.post(body); got.code() != "" {
-		t.Errorf("sent again: %s", got.body)
-	}
-	r.ran(body)
+	r.runsOnceItsAgentIsBack(body)
 }
 
 func TestOverHTTP2AClientThatReadsNothingDoesNotHideWhatBecameOfItsCall(t *testing.T) {

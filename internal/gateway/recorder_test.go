@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -66,6 +67,37 @@ func (u *recorder) requests() []sent {
 }
 
 // answerJSON answers every request with a result.
+// streaming answers with an event stream of what a test hands over, until it closes the channel.
+func streaming(next <-chan string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		http.NewResponseController(w).Flush()
+		for event := range next {
+			io.WriteString(w, event)
+			http.NewResponseController(w).Flush()
+		}
+	}
+}
+
+// flooding sends whoever asks with the Last-Event-ID flood as much as can be, closes left once nobody takes it any more, and
+// answers all others as otherwise does.
+func flooding(left chan<- struct{}, otherwise http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, rq *http.Request) {
+		if rq.Header.Get("Last-Event-ID") != "flood" {
+			otherwise(w, rq)
+			return
+		}
+		defer close(left)
+		w.Header().Set("Content-Type", "text/event-stream")
+		event := "data: " + strings.Repeat("x", 64<<10) + "\n\n"
+		for rq.Context().Err() == nil {
+			if _, err := io.WriteString(w, event); err != nil {
+				return
+			}
+		}
+	}
+}
+
 func answerJSON(result string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var message struct{ ID json.RawMessage }

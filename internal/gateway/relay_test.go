@@ -6,7 +6,6 @@ package gateway
 import (
 	"bufio"
 	"context"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -244,13 +243,7 @@ func TestAStreamIsPassedEventByEvent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	next := make(chan string)
-	r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		for event := range next {
-			io.WriteString(w, event)
-			http.NewResponseController(w).Flush()
-		}
-	})
+	r.upstream.answers(streaming(next))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.front.URL+"/mcp", nil)

@@ -141,7 +141,7 @@ func FuzzAnyTraceContextPasses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, parent, state, header string) {
 		given := ofMeta(`{"traceparent":"` + parent + `","tracestate":"` + state + `"}`)
 		if _, refusal := wire.Parse([]byte(given)); refusal != nil {
-			t.Skip() // no message
+			return // no message
 		}
 		_, tracer := recorded()
 		outbound, sent := pass(t, tracer, given, answer, "Traceparent", header, "Tracestate", state)
