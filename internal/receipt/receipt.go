@@ -225,17 +225,18 @@ func genesis(gateway, chain string) string {
 	return digest([]byte(Schema + "\n" + gateway + "\n" + chain))
 }
 
-// chainTo gives r its place after prev and returns the line, line feed included. The hash covers the line up to,
-// and not including, `,"hash":`.
-func (r *Receipt) chainTo(prev link) ([]byte, error) {
+// chainTo gives r its place after prev and appends the line, line feed included. The hash covers the line up to, and not
+// including, `,"hash":`.
+func (r *Receipt) chainTo(prev link, dst []byte) ([]byte, error) {
 	r.Schema, r.Seq, r.PrevHash, r.Hash = Schema, prev.seq+1, prev.hash, ""
 	text, err := json.Marshal(r)
 	if err != nil {
-		return nil, fmt.Errorf("encode receipt: %w", err)
+		return dst, fmt.Errorf("encode receipt: %w", err)
 	}
-	body := escape(bytes.TrimSuffix(text, []byte(hashField+`"}`)))
-	r.Hash = digest(body)
-	return fmt.Appendf(body, "%s%s\"}\n", hashField, r.Hash), nil
+	start := len(dst)
+	dst = appendEscaped(dst, bytes.TrimSuffix(text, []byte(hashField+`"}`)))
+	r.Hash = digest(dst[start:])
+	return append(append(append(dst, hashField...), r.Hash...), "\"}\n"...), nil
 }
 
 const (
@@ -282,10 +283,9 @@ func parseEnvelope(line []byte) (e envelope, ok bool) {
 	return e, true
 }
 
-// escape writes what could break a line or deceive its reader (controls, bidirectional marks, zero-width and other
-// invisible characters) as \u escapes, which mean the same in JSON.
-func escape(text []byte) []byte {
-	out := make([]byte, 0, len(text))
+// appendEscaped appends a text in which what could break a line or deceive its reader (controls, bidirectional marks,
+// zero-width and other invisible characters) is written as \u escapes, which mean the same in JSON.
+func appendEscaped(out, text []byte) []byte {
 	for len(text) > 0 {
 		plain := 0
 		for plain < len(text) && ' ' <= text[plain] && text[plain] <= '~' {

@@ -34,7 +34,7 @@ func forge(t *testing.T, line []byte, edit func(*Receipt)) []byte {
 		t.Fatal(err)
 	}
 	edit(&r)
-	forged, err := r.chainTo(link{seq: r.Seq - 1, hash: r.PrevHash})
+	forged, err := r.chainTo(link{seq: r.Seq - 1, hash: r.PrevHash}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func FuzzVerify(f *testing.F) {
 	last := link{hash: genesis(gateway, name)}
 	for _, r := range []Receipt{{Kind: KindOpened}, decision("a"), decision("b")} {
 		r.Gateway, r.Chain, r.Time = gateway, name, day
-		line, err := r.chainTo(last)
+		line, err := r.chainTo(last, nil)
 		if err != nil {
 			f.Fatal(err)
 		}

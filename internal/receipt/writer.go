@@ -85,6 +85,7 @@ type Writer struct {
 	executed    *uidIndex
 	fates       *fates
 	mirrorError error
+	text        []byte // of the last commit, for the next one's
 }
 
 // entry is one receipt on its way to the disk. Its receipt and error are settled under Writer.disk.
@@ -202,26 +203,25 @@ func (w *Writer) note(r Receipt) *entry {
 // commit chains the batch to what is on disk, writes it with one write and one fsync, and only then moves on; after
 // an error the next commit begins at the same place. The caller holds disk.
 func (w *Writer) commit(batch []*entry) error {
-	if err := w.checkFile(); err != nil {
+	err := w.checkFile()
+	if err != nil {
 		return err
 	}
-	var text []byte
-	var ends []int
+	text := w.text[:0]
+	ends := make([]int, 0, len(batch))
 	last := w.last
 	for _, e := range batch {
-		line, err := e.receipt.chainTo(last)
-		if err != nil {
+		if text, err = e.receipt.chainTo(last, text); err != nil {
 			return err
 		}
-		text = append(text, line...)
 		ends = append(ends, len(text))
 		last = link{seq: e.receipt.Seq, hash: e.receipt.Hash}
 	}
-	w.dirty = true
-	if _, err := w.file.Write(text); err != nil {
+	w.text, w.dirty = text, true
+	if _, err = w.file.Write(text); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	if err := failpoint.Sync(w.file); err != nil {
+	if err = failpoint.Sync(w.file); err != nil {
 		return fmt.Errorf("fsync: %w", err)
 	}
 	w.dirty = false
