@@ -63,9 +63,10 @@ func benchmarkRead(b *testing.B, size, concurrency int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	up := *r.server.upstream.Load()
+	old := r.server.upstream.Load()
+	up := old.own()
 	up.URL = quiet.URL + "/mcp"
-	r.server.upstream.Store(&up)
+	r.server.Dial(&up, old.digest)
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target) },
 		Transport: &http.Transport{MaxIdleConnsPerHost: poolSize, DisableCompression: true},

@@ -260,9 +260,10 @@ func (r *rig) scripted(steps ...string) *oneShot {
 			}()
 		}
 	}()
-	up := *r.server.upstream.Load()
+	old := r.server.upstream.Load()
+	up := old.own()
 	up.URL = "http://" + listener.Addr().String() + "/mcp"
-	r.server.upstream.Store(&up)
+	r.server.Dial(&up, old.digest)
 	return s
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -139,7 +140,7 @@ func (s *legacyStream) dial(ctx context.Context, end func(), w http.ResponseWrit
 		return nil, nil, false
 	}
 	events := wire.NewSplitter(resp.Body, int(s.Limits.Event))
-	s.target, err = firstEndpoint(events, resp.Request.URL.String())
+	s.target, err = firstEndpoint(events, resp.Request.URL)
 	if !opened() {
 		err = opening.Err()
 	}
@@ -158,11 +159,11 @@ func (s *legacyStream) dial(ctx context.Context, end func(), w http.ResponseWrit
 }
 
 // firstEndpoint reads the first event of a stream that is more than a comment.
-func firstEndpoint(events *wire.Splitter, stream string) (string, error) {
+func firstEndpoint(events *wire.Splitter, stream *url.URL) (*url.URL, error) {
 	for {
 		event, err := events.Next()
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if len(event.Data) > 0 || event.NamesEndpoint() {
 			return wire.EndpointOf(event, stream)
@@ -176,8 +177,8 @@ type legacyStream struct {
 	caller
 	server *Server
 	id     string
-	digest string // of the endpoint that was dialled
-	target string // where the server takes messages
+	digest string   // of the endpoint that was dialled
+	target *url.URL // where the server takes messages
 
 	agent context.Context    // ends when nothing may begin for the agent any more
 	leave context.CancelFunc // ends agent

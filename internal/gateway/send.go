@@ -7,10 +7,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"sync/atomic"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -27,8 +27,8 @@ type outbound struct {
 	caller  snapshot.Caller
 	body    []byte
 	headers headerPolicy
-	// to is where it goes; "" for the server's endpoint.
-	to string
+	// to is where it goes; nil for the server's endpoint.
+	to *url.URL
 	// endpoint is the digest of the endpoint that a call was judged for; it goes to no other. "" goes to any.
 	endpoint string
 	// effect says that the call must not be sent twice: it makes a connection of its own.
@@ -87,11 +87,10 @@ func (s *Server) try(ctx context.Context, up *dialled, transport *http.Transport
 	}
 	ctx = httptrace.WithClientTrace(ctx, &a.ClientTrace)
 	// The agent's path and query stay behind: where a call goes is the GovernedServer's to say.
-	req, err := http.NewRequestWithContext(ctx, out.request.Method, cmp.Or(out.to, up.URL), nil)
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	req.Header = outboundHeader(out.request.Header, up.Headers, out.headers)
+	to := cmp.Or(out.to, up.url)
+	req := (&http.Request{
+		Method: out.request.Method, URL: to, Host: to.Host, Header: outboundHeader(out.request.Header, up.Headers, out.headers),
+	}).WithContext(ctx)
 	if body := out.span.Send(req, out.body); body != nil {
 		// Without GetBody the transport cannot send a call a second time.
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"sync"
@@ -68,6 +69,8 @@ type Server struct {
 // dialled is an upstream with its connections.
 type dialled struct {
 	endpoint.Upstream
+	// url is that of the upstream, read.
+	url *url.URL
 	// digest of the endpoint that the upstream was worked out from.
 	digest string
 	// pool keeps connections for what has no effects.
@@ -263,11 +266,7 @@ func (s *Server) Dial(up *endpoint.Upstream, digest string) {
 	if old != nil && up != nil && old.digest == digest && old.same(*up) {
 		return // with its connections
 	}
-	var next *dialled
-	if up != nil {
-		next = &dialled{Upstream: *up, digest: digest}
-		next.pool = next.own().Transport()
-	}
+	next := newDialled(up, digest)
 	s.upstream.Store(next)
 	if old == nil {
 		return
@@ -276,6 +275,20 @@ func (s *Server) Dial(up *endpoint.Upstream, digest string) {
 	if next == nil || old.digest != next.digest {
 		s.forget()
 	}
+}
+
+// newDialled returns what is dialled for an upstream, nil for none, or for one without an address.
+func newDialled(up *endpoint.Upstream, digest string) *dialled {
+	if up == nil {
+		return nil
+	}
+	address, err := url.Parse(up.URL)
+	if err != nil {
+		return nil // the API takes none of the kind
+	}
+	next := &dialled{Upstream: *up, url: address, digest: digest}
+	next.pool = next.own().Transport()
+	return next
 }
 
 // own returns the upstream with TLS settings that nothing else shares: a transport completes its own.

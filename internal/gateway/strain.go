@@ -26,6 +26,9 @@ func readableAs(h http.Header) string {
 	if len(values) != 1 {
 		return ""
 	}
+	if values[0] == kindJSON || values[0] == kindEvents { // few say more
+		return values[0]
+	}
 	kind, params, err := mime.ParseMediaType(values[0])
 	if err != nil || !slices.Contains([]string{"", "utf-8", "us-ascii"}, strings.ToLower(params["charset"])) {
 		return ""

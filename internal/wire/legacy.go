@@ -54,27 +54,23 @@ func linesOf(raw []byte) iter.Seq[[]byte] {
 
 // EndpointOf reads the first event of a stream of HTTP+SSE: the address that messages go to, absolute. It must have the
 // scheme and host of the stream, so that no server can send the messages of an agent elsewhere.
-func EndpointOf(e Event, stream string) (string, error) {
+func EndpointOf(e Event, stream *url.URL) (*url.URL, error) {
 	if !e.Whole || typeOf(e.Raw) != "endpoint" {
-		return "", errors.New("read the endpoint of an event stream: the first event is another one")
-	}
-	base, err := url.Parse(stream)
-	if err != nil {
-		return "", fmt.Errorf("read the endpoint of an event stream: %w", err)
+		return nil, errors.New("read the endpoint of an event stream: the first event is another one")
 	}
 	said := string(e.Data)
 	// What two parsers of URLs may read differently goes nowhere.
 	if said == "" || len(said) > maxEndpoint || strings.IndexFunc(said, func(r rune) bool { return r <= ' ' || r > '~' || r == '\\' || r == '#' }) >= 0 {
-		return "", errors.New("read the endpoint of an event stream: it is no plain address")
+		return nil, errors.New("read the endpoint of an event stream: it is no plain address")
 	}
-	address, err := base.Parse(said)
+	address, err := stream.Parse(said)
 	if err != nil {
-		return "", errors.New("read the endpoint of an event stream: it is no address")
+		return nil, errors.New("read the endpoint of an event stream: it is no address")
 	}
-	if address.User != nil || address.Scheme != base.Scheme || !strings.EqualFold(hostOf(address), hostOf(base)) {
-		return "", errors.New("read the endpoint of an event stream: it is of another scheme or host than the stream")
+	if address.User != nil || address.Scheme != stream.Scheme || !strings.EqualFold(hostOf(address), hostOf(stream)) {
+		return nil, errors.New("read the endpoint of an event stream: it is of another scheme or host than the stream")
 	}
-	return address.String(), nil
+	return address, nil
 }
 
 // hostOf returns host and port of an address, with the default port of its scheme.

@@ -53,7 +53,16 @@ func TestTheEndpointIsTheServersOwn(t *testing.T) {
 		"the last of two types counts": {stream, "event: endpoint\nevent: message\ndata: /m\n\n", ""},
 		"an event that was cut":        {stream, "event: endpoint\ndata: /m", ""},
 	} {
-		if got, err := wire.EndpointOf(first(t, tc.said), tc.stream); got != tc.want || (err == nil) != (tc.want != "") {
+		from, err := url.Parse(tc.stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		address, err := wire.EndpointOf(first(t, tc.said), from)
+		if err == nil {
+			got = address.String()
+		}
+		if got != tc.want || (err == nil) != (tc.want != "") {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, tc.want)
 		}
 	}
@@ -120,19 +129,20 @@ func FuzzEndpointOf(f *testing.F) {
 	f.Add("event: endpoint\r\ndata: https://mcp.example.com:8443/m\r\n\r\n")
 	f.Add("\ufeffevent: endpoint\rdata: //evil.example.com/m\r\r")
 	f.Add("event: endpoint\ndata: https://mcp.example.com:8443@evil.example.com/m\n\n")
+	from := &url.URL{Scheme: "https", Host: "mcp.example.com:8443", Path: "/sse"}
 	f.Fuzz(func(t *testing.T, stream string) {
 		e, err := wire.NewSplitter(strings.NewReader(stream), 1<<20).Next()
 		if err != nil {
 			return
 		}
-		address, err := wire.EndpointOf(e, "https://mcp.example.com:8443/sse")
+		address, err := wire.EndpointOf(e, from)
 		if err != nil {
 			return
 		}
 		if !e.NamesEndpoint() {
 			t.Errorf("%q names an endpoint and is not noticed later", stream)
 		}
-		read, err := url.Parse(address)
+		read, err := url.Parse(address.String())
 		if err != nil || read.Scheme != "https" || !strings.EqualFold(read.Host, "mcp.example.com:8443") || read.User != nil {
 			t.Errorf("%q leads to %q", stream, address)
 		}
