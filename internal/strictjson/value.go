@@ -87,6 +87,13 @@ func (v Value) Text() string {
 // AppendText appends the unescaped text of a string, and nothing for every other kind.
 func (v Value) AppendText(dst []byte) []byte { return appendUnescaped(dst, v.inner()) }
 
+// Plain returns the text of a string that is written without escapes, as a part of the document; ok is false for every
+// other value.
+func (v Value) Plain() (text []byte, ok bool) {
+	text = v.inner()
+	return text, v.Kind() == String && bytes.IndexByte(text, '\\') < 0
+}
+
 // Is tells whether v is a string whose unescaped text is text.
 func (v Value) Is(text string) bool {
 	inner := v.inner()

@@ -84,7 +84,7 @@ func resemblesMember(object strictjson.Value, known ...string) bool {
 		return false
 	}
 	for key := range object.Members() {
-		if name := key.Text(); !slices.Contains(known, name) && resembles(name, known...) {
+		if name := key.Text(); resembles(name, known...) && !slices.Contains(known, name) {
 			return true
 		}
 	}

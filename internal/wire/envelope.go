@@ -4,7 +4,7 @@
 package wire
 
 import (
-	"bytes"
+	"slices"
 
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 )
@@ -12,33 +12,44 @@ import (
 // envelope holds the members of a JSON-RPC message.
 type envelope struct {
 	jsonrpc, id, method, params, result, err strictjson.Value
-	// unknown is the name of a member that is none of these.
-	unknown string
+	// unknown tells of a member that is none of these.
+	unknown bool
+}
+
+// set keeps the value of a member, and tells whether its name is known.
+func (e *envelope) set(name []byte, value strictjson.Value) (known bool) {
+	switch string(name) {
+	case "jsonrpc":
+		e.jsonrpc = value
+	case "id":
+		e.id = value
+	case "method":
+		e.method = value
+	case "params":
+		e.params = value
+	case "result":
+		e.result = value
+	case "error":
+		e.err = value
+	default:
+		return false
+	}
+	return true
 }
 
 // readEnvelope reads the members of a message and refuses every name that some parser might take for a known one. What
 // it returns beside a problem holds an id only if that is beyond doubt.
 func readEnvelope(doc strictjson.Value) (env envelope, problem string) {
 	for key, value := range doc.Members() {
+		name, plain := key.Plain()
 		switch {
-		case key.Escaped() || !isPlain(key.Raw()):
+		case !plain || !isPlain(name):
 			problem = "a member of the message has a name with escapes or characters beyond printable ASCII"
-		case key.Is("jsonrpc"):
-			env.jsonrpc = value
-		case key.Is("id"):
-			env.id = value
-		case key.Is("method"):
-			env.method = value
-		case key.Is("params"):
-			env.params = value
-		case key.Is("result"):
-			env.result = value
-		case key.Is("error"):
-			env.err = value
-		case resembles(key.Text(), "jsonrpc", "id", "method", "params", "result", "error"):
+		case env.set(name, value):
+		case resembles(string(name), "jsonrpc", "id", "method", "params", "result", "error"):
 			problem = "a member of the message has a name that resembles a known one"
 		default:
-			env.unknown = key.Text()
+			env.unknown = true
 			continue
 		}
 		if problem != "" && resembles(key.Text(), "id") {
@@ -51,7 +62,12 @@ func readEnvelope(doc strictjson.Value) (env envelope, problem string) {
 
 // isPlain tells whether raw is printable ASCII throughout.
 func isPlain(raw []byte) bool {
-	return bytes.IndexFunc(raw, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+	for _, b := range raw {
+		if b < ' ' || b > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // check looks for contradictions between the members.
@@ -66,7 +82,7 @@ func (e envelope) check() (problem string) {
 		return "a message without method, result or error"
 	case e.result.Exists() && e.err.Exists():
 		return "a response has either a result or an error"
-	case e.method.Exists() && e.method.Text() == "":
+	case e.method.Exists() && (e.method.Kind() != strictjson.String || e.method.Is("")):
 		return "method must be a string that is not empty"
 	case e.id.Exists() && !isID(e.id):
 		return "id must be a string or an integer"
@@ -102,14 +118,11 @@ func (e envelope) validID() []byte {
 // Other methods may have such names.
 func checkParamNames(params strictjson.Value) (problem string) {
 	for key := range params.Members() {
-		text := key.Text()
-		switch text {
+		switch text, _ := key.Plain(); string(text) {
 		case "name", "arguments", "cursor", "_meta", "task", "inputResponses", "requestState":
-			if !key.Escaped() {
-				continue
-			}
+			continue
 		}
-		if resembles(text, "name", "arguments", "cursor", "_meta", "task", "inputResponses", "requestState") {
+		if resembles(key.Text(), "name", "arguments", "cursor", "_meta", "task", "inputResponses", "requestState") {
 			return "a member of params has a name that resembles a known one"
 		}
 	}
@@ -118,11 +131,5 @@ func checkParamNames(params strictjson.Value) (problem string) {
 
 // resembles tells whether some parser might take name for one of known.
 func resembles(name string, known ...string) bool {
-	folded := strictjson.Fold(name)
-	for _, k := range known {
-		if folded == strictjson.Fold(k) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(known, func(k string) bool { return strictjson.Alike(name, k) })
 }

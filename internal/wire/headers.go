@@ -20,27 +20,25 @@ import (
 func CheckHeaders(header, trailer http.Header) *Refusal {
 	seen := make(map[string]bool, 8)
 	for name, values := range header {
-		plain := plainName(name)
-		if !guarded(plain) {
+		if !guarded(name) {
 			continue
 		}
+		canonical := http.CanonicalHeaderKey(strings.TrimSpace(name))
 		switch {
 		case strings.Contains(name, "_"):
 			return mismatch("a header is spelt with an underscore where MCP has a dash")
-		case len(values) != 1 || seen[plain]:
-			return mismatch("header " + http.CanonicalHeaderKey(plain) + " is given more than once")
-		case strings.HasPrefix(plain, "mcp-") && !isPlain([]byte(values[0])):
-			return mismatch("header " + http.CanonicalHeaderKey(plain) + " has characters beyond printable ASCII")
+		case len(values) != 1 || seen[canonical]:
+			return mismatch("header " + canonical + " is given more than once")
+		case !isPlain([]byte(values[0])) && strings.HasPrefix(canonical, "Mcp-"):
+			return mismatch("header " + canonical + " has characters beyond printable ASCII")
 		}
-		seen[plain] = true
+		seen[canonical] = true
 	}
-	for _, listed := range connectionTokens(header) {
-		if guarded(plainName(listed)) {
-			return mismatch("the Connection header lists a header that must reach the server")
-		}
+	if slices.ContainsFunc(connectionTokens(header), guarded) {
+		return mismatch("the Connection header lists a header that must reach the server")
 	}
 	for name := range trailer {
-		if guarded(plainName(name)) {
+		if guarded(name) {
 			return mismatch("a header that MCP knows is sent as a trailer")
 		}
 	}
@@ -55,18 +53,17 @@ func CheckVersion(header http.Header) *Refusal {
 	return nil
 }
 
-// plainName folds the spellings of a header name that servers are known to merge.
-func plainName(name string) string {
-	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), "_", "-"))
-}
+// guardedHeaders are those that carry what is judged, or who calls, or how the body is read; beside them are those that
+// begin with guardedPrefix.
+var guardedHeaders = []string{"authorization", "content-type", "content-encoding", "last-event-id"}
 
-// guarded names the headers that carry what is judged, or who calls, or how the body is read.
-func guarded(plain string) bool {
-	switch plain {
-	case "authorization", "content-type", "content-encoding", "last-event-id":
-		return true
-	}
-	return strings.HasPrefix(plain, "mcp-")
+const guardedPrefix = "mcp-"
+
+// guarded tells whether a name is one of those headers, in any spelling that servers are known to merge.
+func guarded(name string) bool {
+	plain := strings.ReplaceAll(strings.TrimSpace(name), "_", "-")
+	return len(plain) >= len(guardedPrefix) && strings.EqualFold(plain[:len(guardedPrefix)], guardedPrefix) ||
+		slices.ContainsFunc(guardedHeaders, func(known string) bool { return strings.EqualFold(plain, known) })
 }
 
 func connectionTokens(header http.Header) []string {
@@ -102,12 +99,14 @@ func CheckContent(header http.Header) *Refusal {
 	if len(types) != 1 {
 		return wrongContent("exactly one Content-Type is needed")
 	}
-	mediaType, params, err := mime.ParseMediaType(types[0])
-	if err != nil || mediaType != "application/json" {
-		return wrongContent("Content-Type must be application/json")
-	}
-	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
-		return wrongContent("the charset must be utf-8")
+	if types[0] != "application/json" { // few say more
+		mediaType, params, err := mime.ParseMediaType(types[0])
+		if err != nil || mediaType != "application/json" {
+			return wrongContent("Content-Type must be application/json")
+		}
+		if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
+			return wrongContent("the charset must be utf-8")
+		}
 	}
 	if len(header.Values("Content-Encoding")) > 0 {
 		return wrongContent("Content-Encoding is not accepted")

@@ -135,7 +135,7 @@ func (m *Message) readMethod(env envelope) *Refusal {
 	if m.Kind != Request {
 		return refuse(mcp.INVALID_REQUEST, "tools/call without an id is not accepted")
 	}
-	if env.unknown != "" {
+	if env.unknown {
 		return refuse(mcp.INVALID_REQUEST, "tools/call has a member beside params that JSON-RPC does not know")
 	}
 	call, problem := readCall(m.params)
@@ -153,18 +153,19 @@ func readCall(params strictjson.Value) (Call, string) {
 	var c Call
 	var name, arguments, meta, answers, state strictjson.Value
 	for key, value := range params.Members() {
-		switch {
-		case key.Is("name"):
+		known, _ := key.Plain() // no other spelling of a known name has passed
+		switch string(known) {
+		case "name":
 			name = value
-		case key.Is("arguments"):
+		case "arguments":
 			arguments = value
-		case key.Is("_meta"):
+		case "_meta":
 			meta = value
-		case key.Is("task"):
+		case "task":
 			c.Task = true
-		case key.Is("inputResponses"):
+		case "inputResponses":
 			c.InputResponses, answers = true, value
-		case key.Is("requestState"):
+		case "requestState":
 			c.RequestState, state = true, value
 		}
 	}

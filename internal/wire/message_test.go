@@ -124,6 +124,7 @@ func TestParseRefusesWhatAServerMayReadDifferently(t *testing.T) {
 		"json_rpc":                               {`{"jsonrpc":"2.0","id":1,"method":"ping","json_rpc":"1.0"}`, request, "1"},
 		"an escaped envelope name":               {`{"jsonrpc":"2.0","id":1,"m\u0065thod":"ping"}`, request, "1"},
 		"an unknown member beside the params":    {`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"},"tenant":"x"}`, request, "1"},
+		"a member without a name":                {`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"},"":"x"}`, request, "1"},
 		"params.Name beside name":                {call(`{"name":"drop","Name":"get"}`), params, "1"},
 		"Arguments beside arguments":             {call(`{"name":"a","arguments":{},"Arguments":{"x":1}}`), params, "1"},
 		"meta beside _meta":                      {call(`{"name":"a","meta":{}}`), params, "1"},
