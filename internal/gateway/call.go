@@ -190,7 +190,7 @@ func (c *call) own(j judged) []*v1alpha1.ApprovalRequest {
 
 func hasParamHeaders(h http.Header) bool {
 	for name := range h {
-		if strings.HasPrefix(name, "Mcp-Param-") {
+		if strings.HasPrefix(name, mcp.HeaderParamPrefix) {
 			return true
 		}
 	}

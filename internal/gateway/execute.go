@@ -372,7 +372,7 @@ func outcomeOfResponse(resp *http.Response, body, id []byte) v1alpha1.ExecutionO
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized,
 		resp.StatusCode == http.StatusForbidden && resp.Header.Get("WWW-Authenticate") != "",
-		resp.StatusCode == http.StatusNotFound && resp.Request != nil && resp.Request.Header.Get("Mcp-Session-Id") != "":
+		resp.StatusCode == http.StatusNotFound && resp.Request != nil && resp.Request.Header.Get(sessionHeader) != "":
 		return v1alpha1.OutcomeRejected
 	default:
 		return v1alpha1.OutcomeUnclear

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
+	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
 // maxForeseen is what a request can hold of a preview, in bytes.
@@ -32,7 +33,7 @@ func foresight(raw []byte) (foreseen, error) {
 	}
 	content, structured := result.Get("content"), result.Get("structuredContent")
 	text := textOf(content)
-	if failed := result.Get("isError"); failed.Exists() && string(failed.Raw()) != "false" {
+	if wire.IsError(result) {
 		return foreseen{}, fmt.Errorf("the tool failed and says: %s", quoted(glyph.Clip(text, maxFailure/2)))
 	}
 	if kind := result.Get("resultType"); kind.Exists() && !kind.Is("complete") {

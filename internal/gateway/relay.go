@@ -46,10 +46,8 @@ func outboundHeader(agent, configured http.Header, policy headerPolicy) http.Hea
 			out[name] = values
 		}
 	}
-	for _, line := range agent.Values("Connection") {
-		for token := range strings.SplitSeq(line, ",") {
-			out.Del(strings.TrimSpace(token))
-		}
+	for _, name := range wire.ConnectionTokens(agent) {
+		out.Del(name)
 	}
 	for name, values := range configured {
 		out[http.CanonicalHeaderKey(name)] = values
@@ -79,14 +77,14 @@ func mayPass(name string, policy headerPolicy) bool {
 	case "Authorization", "Cookie", "Host", "Origin", "Content-Length", "Accept-Encoding":
 		return false
 	case "Accept", "Content-Type", "Traceparent", "Tracestate", "Baggage",
-		"Mcp-Session-Id", "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name":
+		sessionHeader, mcp.HeaderProtocolVersion, mcp.HeaderMethod, mcp.HeaderName:
 		return true
 	}
 	if slices.Contains(hopByHop, name) || namesUser(name) {
 		return false
 	}
 	// What MCP does not define, Mcp-Tenant say, could mean anything.
-	return policy == allHeaders || strings.HasPrefix(name, "Mcp-Param-")
+	return policy == allHeaders || strings.HasPrefix(name, mcp.HeaderParamPrefix)
 }
 
 // errNoUpstream: the endpoint of the GovernedServer cannot be used.
@@ -267,10 +265,8 @@ func copyHeader(dst, src http.Header) {
 			dst[name] = values
 		}
 	}
-	for _, line := range src.Values("Connection") {
-		for token := range strings.SplitSeq(line, ",") {
-			dst.Del(strings.TrimSpace(token))
-		}
+	for _, name := range wire.ConnectionTokens(src) {
+		dst.Del(name)
 	}
 	// Any of these would be wrong once a byte of the body changes; a body that stays whole is given its length anew.
 	dst.Del("Content-Length")

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/mark3labs/mcp-go/mcp"
 	"k8s.io/utils/lru"
 
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
@@ -15,7 +16,7 @@ import (
 )
 
 // sessionHeader names an MCP session.
-const sessionHeader = "Mcp-Session-Id"
+const sessionHeader = mcp.HeaderSessionID
 
 // sessions remembers whose the MCP sessions of a server are. One that is not known, after a restart say, is left to the
 // server, and belongs from then on to the first caller that the server lets use it. The zero value knows none.

@@ -125,7 +125,7 @@ func attributesOf(header http.Header, m wire.Message) []attribute.KeyValue {
 		attrs = append(attrs, promptName.String(clip(m.Target())))
 	}
 	for key, value := range map[attribute.Key]string{
-		requestID: idText(m.ID), sessionID: header.Get("Mcp-Session-Id"), protocolVersion: header.Get(mcp.HeaderProtocolVersion),
+		requestID: idText(m.ID), sessionID: header.Get(mcp.HeaderSessionID), protocolVersion: header.Get(mcp.HeaderProtocolVersion),
 	} {
 		if value != "" {
 			attrs = append(attrs, key.String(clip(value)))
@@ -278,7 +278,7 @@ func (s *Span) received(resp *http.Response, err error) {
 		if resp.StatusCode >= http.StatusBadRequest {
 			failed(span, strconv.Itoa(resp.StatusCode))
 		}
-		if id := resp.Header.Get("Mcp-Session-Id"); id != "" {
+		if id := resp.Header.Get(mcp.HeaderSessionID); id != "" {
 			span.SetAttributes(sessionID.String(clip(id)))
 		}
 	}

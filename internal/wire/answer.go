@@ -67,15 +67,21 @@ func ScanAnswer(message []byte) (answer Answer, found bool, err error) {
 // readResult reads the result of a call.
 func readResult(result strictjson.Value) Answer {
 	var answer Answer
-	isError, kind := result.Get("isError"), result.Get("resultType")
-	// Whatever is not plainly a success is none: isError may be missing or false, nothing else.
-	answer.IsError = isError.Exists() && string(isError.Raw()) != "false"
+	kind := result.Get("resultType")
+	answer.IsError = IsError(result)
 	answer.Complete = result.Kind() == strictjson.Object && (!kind.Exists() || kind.Is("complete")) && !result.Get("task").Exists() &&
 		!resemblesMember(result, "isError", "resultType", "task")
 	if !answer.Complete {
 		answer.Next = readNext(result)
 	}
 	return answer
+}
+
+// IsError tells whether a result says that the tool failed. What is not plainly a success is none: isError may be missing
+// or false, nothing else.
+func IsError(result strictjson.Value) bool {
+	said := result.Get("isError")
+	return said.Exists() && string(said.Raw()) != "false"
 }
 
 // resemblesMember tells whether an object has a member that some parser takes for one of known, and that is none.

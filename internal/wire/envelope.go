@@ -70,16 +70,29 @@ func isPlain(raw []byte) bool {
 	return true
 }
 
+// answers tells whether the message is an answer.
+func (e envelope) answers() bool { return e.result.Exists() || e.err.Exists() }
+
+// checkKind looks for a message of two kinds, or of none.
+func (e envelope) checkKind() (problem string) {
+	switch {
+	case e.method.Exists() && e.answers():
+		return "a message has either a method or a result or error"
+	case !e.method.Exists() && !e.answers():
+		return "a message without method, result or error"
+	}
+	return ""
+}
+
 // check looks for contradictions between the members.
 func (e envelope) check() (problem string) {
-	isResponse := e.result.Exists() || e.err.Exists()
-	switch {
-	case string(e.jsonrpc.Raw()) != `"2.0"`:
+	if string(e.jsonrpc.Raw()) != `"2.0"` {
 		return `jsonrpc must be "2.0"`
-	case e.method.Exists() && isResponse:
-		return "a message has either a method or a result or error"
-	case !e.method.Exists() && !isResponse:
-		return "a message without method, result or error"
+	}
+	if problem := e.checkKind(); problem != "" {
+		return problem
+	}
+	switch {
 	case e.result.Exists() && e.err.Exists():
 		return "a response has either a result or an error"
 	case e.method.Exists() && (e.method.Kind() != strictjson.String || e.method.Is("")):
@@ -88,7 +101,7 @@ func (e envelope) check() (problem string) {
 		return "id must be a string or an integer"
 	case e.result.Exists() && !e.id.Exists():
 		return "a result without an id"
-	case isResponse && e.params.Exists():
+	case e.answers() && e.params.Exists():
 		return "a response has no params"
 	case !isOneOf(e.params, strictjson.None, strictjson.Object, strictjson.Null):
 		return "params must be an object"

@@ -34,7 +34,7 @@ func CheckHeaders(header, trailer http.Header) *Refusal {
 		}
 		seen[canonical] = true
 	}
-	if slices.ContainsFunc(connectionTokens(header), guarded) {
+	if slices.ContainsFunc(ConnectionTokens(header), guarded) {
 		return mismatch("the Connection header lists a header that must reach the server")
 	}
 	for name := range trailer {
@@ -66,12 +66,15 @@ func guarded(name string) bool {
 		slices.ContainsFunc(guardedHeaders, func(known string) bool { return strings.EqualFold(plain, known) })
 }
 
-func connectionTokens(header http.Header) []string {
-	var tokens []string
+// ConnectionTokens returns the names of headers that a message says belong to its connection alone.
+func ConnectionTokens(header http.Header) []string {
+	var names []string
 	for _, line := range header.Values("Connection") {
-		tokens = append(tokens, strings.Split(line, ",")...)
+		for name := range strings.SplitSeq(line, ",") {
+			names = append(names, strings.TrimSpace(name))
+		}
 	}
-	return tokens
+	return names
 }
 
 func unsupportedVersion(requested string, supported []string) *Refusal {

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
 )
 
@@ -104,27 +106,19 @@ type Incoming struct {
 // ScanIncoming reads a message of a server. On an error some client may read in it what another does not; what it
 // returns beside one has the ID that the message seems to answer, "" for none.
 func ScanIncoming(message []byte) (Incoming, error) {
-	doc, err := strictjson.Scan(message)
+	doc, err := scanObject(message)
 	if err != nil {
 		var id strictjson.Value
 		if _, asks := strictjson.Salvage(message, "method"); !asks {
 			id, _ = strictjson.Salvage(message, "id")
 		}
-		return Incoming{ID: idOf(id)}, fmt.Errorf("read a message of the server: %w", err)
-	}
-	if doc.Kind() != strictjson.Object {
-		return Incoming{}, errors.New("read a message of the server: not an object")
+		return Incoming{ID: idOf(id)}, err
 	}
 	env, problem := readEnvelope(doc)
-	response := env.result.Exists() || env.err.Exists()
-	switch {
-	case problem != "":
-	case response && env.method.Exists():
-		problem = "a message has either a method or a result or error"
-	case !response && !env.method.Exists():
-		problem = "a message without method, result or error"
+	if problem == "" {
+		problem = env.checkKind()
 	}
-	incoming := Incoming{Response: response, ID: idOf(env.id)}
+	incoming := Incoming{Response: env.answers(), ID: idOf(env.id)}
 	if problem != "" {
 		if env.method.Exists() {
 			incoming.ID = "" // ids of the two directions have nothing to do with each other
@@ -157,7 +151,7 @@ func idOf(id strictjson.Value) string {
 // CancelledID returns what identifies the request that a notifications/cancelled of a client is about, "" for any other
 // message.
 func (m *Message) CancelledID() string {
-	if m.Method != "notifications/cancelled" || m.Kind != Notification {
+	if m.Method != string(mcp.MethodNotificationCancelled) || m.Kind != Notification {
 		return ""
 	}
 	return idOf(m.params.Get("requestId"))

@@ -67,14 +67,23 @@ func ScanToolsList(message []byte) (list ToolsList, found bool, err error) {
 	return list, true, nil
 }
 
-// scanResponse reads a message of a server strictly; the result does not exist if it is no response with one.
-func scanResponse(message []byte) (result strictjson.Value, err error) {
+// scanObject reads a message of a server strictly.
+func scanObject(message []byte) (strictjson.Value, error) {
 	doc, err := strictjson.Scan(message)
 	if err != nil {
 		return strictjson.Value{}, fmt.Errorf("read a message of the server: %w", err)
 	}
 	if doc.Kind() != strictjson.Object {
 		return strictjson.Value{}, errors.New("read a message of the server: not an object")
+	}
+	return doc, nil
+}
+
+// scanResponse reads a message of a server strictly; the result does not exist if it is no response with one.
+func scanResponse(message []byte) (result strictjson.Value, err error) {
+	doc, err := scanObject(message)
+	if err != nil {
+		return strictjson.Value{}, err
 	}
 	env, problem := readEnvelope(doc)
 	if problem != "" {

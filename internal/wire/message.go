@@ -251,11 +251,6 @@ func (r Refusal) For(id []byte) *Refusal {
 	return &r
 }
 
-// Error says what is wrong, for logs.
-func (r *Refusal) Error() string {
-	return fmt.Sprintf("refused with HTTP %d, code %d: %s", r.Status, r.Code, r.Message)
-}
-
 // Body is the JSON-RPC error response; without an id its id is null.
 func (r *Refusal) Body() []byte {
 	id := r.ID

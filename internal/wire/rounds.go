@@ -59,8 +59,7 @@ type Next struct {
 
 // readNext returns what a result that does not end its call says, nil where it ends it or nobody can tell.
 func readNext(result strictjson.Value) *Next {
-	failed := result.Get("isError")
-	if result.Kind() != strictjson.Object || failed.Exists() && string(failed.Raw()) != "false" ||
+	if result.Kind() != strictjson.Object || IsError(result) ||
 		resemblesMember(result, "isError", "resultType", "task", "inputRequests", "requestState", "taskId", "status") {
 		return nil
 	}
