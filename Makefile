@@ -31,6 +31,10 @@ build: ## Build manager, gateway and the kubectl plugin into bin/.
 	@ln -sf kubectl-tidewaiter $(BIN)/kubectl-deny
 	@for verb in tidewaiter approve deny; do ln -sf kubectl-tidewaiter $(BIN)/kubectl_complete-$$verb; done
 
+.PHONY: image
+image: ## Build the images of manager and gateway as OCI archives in dist/, with bills of materials, without a daemon or a registry. IMAGE_TAG names them.
+	go run ./hack/image --tag $(or $(IMAGE_TAG),dev)
+
 .PHONY: install
 install: ## Install the CRDs and the admission policies into the cluster of the current kubeconfig.
 	kubectl apply --server-side -k config/crd
