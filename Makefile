@@ -32,8 +32,8 @@ build: ## Build manager, gateway and the kubectl plugin into bin/.
 	@for verb in tidewaiter approve deny; do ln -sf kubectl-tidewaiter $(BIN)/kubectl_complete-$$verb; done
 
 .PHONY: image
-image: ## Build the images of manager and gateway as OCI archives in dist/, with bills of materials, without a daemon or a registry. IMAGE_TAG names them.
-	go run ./hack/image --tag $(or $(IMAGE_TAG),dev)
+image: ## Build the images of manager and gateway as OCI archives in dist/, without a daemon or a registry. PLATFORMS=linux/amd64,linux/arm64 for both, IMAGE_TAG=dev.
+	go run ./hack/image $(if $(IMAGE_TAG),--tag $(IMAGE_TAG)) $(if $(PLATFORMS),--platforms $(PLATFORMS))
 
 .PHONY: install
 install: ## Install the CRDs and the admission policies into the cluster of the current kubeconfig.

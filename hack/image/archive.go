@@ -36,7 +36,7 @@ type program struct{ name, description string }
 
 // archive writes an OCI archive (image layout 1.0 in a tar file) with the image of each platform and returns the digest of
 // their index. name is what container engines call it once it is loaded. There is a whole archive or none.
-func (p program) archive(path, name string, binaries map[string]string, created time.Time) (v1.Hash, error) {
+func (p program) archive(path, name string, binaries map[string]string, from commit) (v1.Hash, error) {
 	work, err := os.MkdirTemp("", "tidewaiter-layout-")
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("make a folder for the layout: %w", err)
@@ -45,12 +45,12 @@ func (p program) archive(path, name string, binaries map[string]string, created 
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	var bills []v1.Image
 	for _, platform := range slices.Sorted(maps.Keys(binaries)) {
-		image, err := p.image(platform, binaries[platform], created)
+		image, err := p.image(platform, binaries[platform], from)
 		if err != nil {
 			return v1.Hash{}, err
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: platformOf(platform)}})
-		bill, err := billImage(image, binaries[platform], p, created)
+		bill, err := billImage(image, binaries[platform], p, from.time)
 		if err != nil {
 			return v1.Hash{}, err
 		}
@@ -69,15 +69,15 @@ func (p program) archive(path, name string, binaries map[string]string, created 
 			return v1.Hash{}, fmt.Errorf("add a bill of materials to the layout: %w", err)
 		}
 	}
-	if err := pack(path, work, created); err != nil {
+	if err := pack(path, work, from.time); err != nil {
 		return v1.Hash{}, err
 	}
 	return index.Digest()
 }
 
 // image makes the image of one platform.
-func (p program) image(platform, binary string, created time.Time) (v1.Image, error) {
-	files, err := rootfs(p.name, binary, created)
+func (p program) image(platform, binary string, from commit) (v1.Image, error) {
+	files, err := rootfs(p.name, binary, from.time)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (p program) image(platform, binary string, created time.Time) (v1.Image, er
 		return nil, fmt.Errorf("make the layer: %w", err)
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: created}, CreatedBy: "hack/image"}})
+	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: from.time}, CreatedBy: "hack/image"}})
 	if err != nil {
 		return nil, fmt.Errorf("add the layer: %w", err)
 	}
@@ -95,12 +95,13 @@ func (p program) image(platform, binary string, created time.Time) (v1.Image, er
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = "linux", platform, v1.Time{Time: created}
+	config.OS, config.Architecture, config.Created = "linux", platform, v1.Time{Time: from.time}
 	config.Config = v1.Config{
 		Entrypoint: []string{"/" + p.name}, User: fmt.Sprintf("%d:%d", user, user), WorkingDir: "/",
 		Labels: map[string]string{
 			"org.opencontainers.image.title": "tidewaiter-" + p.name, "org.opencontainers.image.description": p.description,
-			"org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.revision": from.hash,
+			"org.opencontainers.image.source": "https://github.com/tidewaiter/tidewaiter",
 		},
 	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {

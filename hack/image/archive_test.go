@@ -15,13 +15,17 @@ import (
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-var created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+var (
+	created = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	from    = commit{hash: "562f3b368f49339ac9d2d0b0210cce9944fa5fef", time: created}
+)
 
 // written is an archive of the test's own binary, taken apart again.
 func written(t *testing.T) (path string, index v1.ImageIndex, manifest *v1.IndexManifest) {
@@ -32,7 +36,7 @@ func written(t *testing.T) (path string, index v1.ImageIndex, manifest *v1.Index
 	}
 	path = filepath.Join(t.TempDir(), "dist", "gateway.oci.tar")
 	p := program{"gateway", "Enforces policy"}
-	if _, err := p.archive(path, "localhost/tidewaiter/gateway:dev", map[string]string{"amd64": self, "arm64": self}, created); err != nil {
+	if _, err := p.archive(path, "ghcr.io/tidewaiter/tidewaiter-gateway:dev", map[string]string{"amd64": self, "arm64": self}, from); err != nil {
 		t.Fatal(err)
 	}
 	index, err = layout.ImageIndexFromPath(unpacked(t, path))
@@ -115,7 +119,7 @@ func wantSame(t *testing.T, first, second string) {
 func wantImages(t *testing.T, index v1.ImageIndex, manifest *v1.IndexManifest) {
 	t.Helper()
 	images := manifest.Manifests[0]
-	if images.MediaType != types.OCIImageIndex || images.Annotations["io.containerd.image.name"] != "localhost/tidewaiter/gateway:dev" {
+	if images.MediaType != types.OCIImageIndex || images.Annotations["io.containerd.image.name"] != "ghcr.io/tidewaiter/tidewaiter-gateway:dev" {
 		t.Fatalf("the first entry is %v", images)
 	}
 	platforms, err := index.ImageIndex(images.Digest)
@@ -142,7 +146,8 @@ func wantImages(t *testing.T, index v1.ImageIndex, manifest *v1.IndexManifest) {
 			t.Fatal(err)
 		}
 		if config.Architecture != entry.Platform.Architecture || config.OS != "linux" || !config.Created.Equal(created) ||
-			config.Config.User != "65532:65532" || len(config.Config.Entrypoint) != 1 || config.Config.Entrypoint[0] != "/gateway" {
+			config.Config.User != "65532:65532" || len(config.Config.Entrypoint) != 1 || config.Config.Entrypoint[0] != "/gateway" ||
+			config.Config.Labels["org.opencontainers.image.title"] != "tidewaiter-gateway" || config.Config.Labels["org.opencontainers.image.revision"] != from.hash {
 			t.Errorf("configuration: %+v", config)
 		}
 		layers, err := image.Layers()
@@ -223,11 +228,39 @@ func TestWithoutABinaryThereIsNoArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, binary := range map[string]string{"absent": filepath.Join(t.TempDir(), "none"), "not of Go": text} {
-		if _, err := (program{name: "gateway"}).archive(path, "x:y", map[string]string{"amd64": binary}, created); err == nil {
+		if _, err := (program{name: "gateway"}).archive(path, "x:y", map[string]string{"amd64": binary}, from); err == nil {
 			t.Errorf("%s: an archive is made", name)
 		}
 		if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); err != nil || len(left) > 0 {
 			t.Errorf("%s: left %v, %v", name, left, err)
 		}
+	}
+}
+
+func TestPlatforms(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		list string
+		want []string
+		err  string
+	}{
+		"one":                           {list: "linux/arm64", want: []string{"arm64"}},
+		"both":                          {list: "linux/amd64,linux/arm64", want: []string{"amd64", "arm64"}},
+		"none is refused":               {list: "", err: `"" is not built; there are linux/amd64, linux/arm64`},
+		"another system is refused":     {list: "darwin/arm64", err: `"darwin/arm64" is not built; there are linux/amd64, linux/arm64`},
+		"an unknown machine is refused": {list: "linux/amd64,linux/vax", err: `"linux/vax" is not built; there are linux/amd64, linux/arm64`},
+		"the same twice is refused":     {list: "linux/amd64,linux/amd64", err: "linux/amd64 is named twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := parsePlatforms(tc.list)
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || text != tc.err {
+				t.Errorf("error %q, want %q; platforms (-want +got):\n%s", text, tc.err, diff)
+			}
+		})
 	}
 }

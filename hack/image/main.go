@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command image builds the container images of manager and gateway as OCI archives, with no daemon, no registry and no
-// base image: a static binary, the file that names its user, and an empty /tmp. The same commit gives the same bytes. Each
-// archive holds an index over all platforms, and a bill of materials (CycloneDX) that refers to the image of each.
+// base image: a static binary, which brings its CA certificates along, the file that names its user, and an empty /tmp. The
+// same commit gives the same bytes. Each archive holds an index over the platforms, and a bill of materials (CycloneDX) that
+// refers to the image of each.
 package main
 
 import (
@@ -15,7 +16,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
+	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -26,17 +28,18 @@ var programs = []program{
 	{"gateway", "Enforces policy on every call of an agent to an MCP server"},
 }
 
-// platforms that images are built for.
-var platforms = []string{"amd64", "arm64"}
+// architectures that images can be built for, all with linux.
+var architectures = []string{"amd64", "arm64"}
 
-type options struct{ out, repository, tag string }
+type options struct{ out, repository, tag, platforms string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	var o options
 	flag.StringVar(&o.out, "out", "dist", "folder that the archives are written to")
-	flag.StringVar(&o.repository, "repository", "localhost/tidewaiter", "what the images' names begin with")
+	flag.StringVar(&o.repository, "repository", "ghcr.io/tidewaiter", "what the images' names begin with, as in the manifests")
 	flag.StringVar(&o.tag, "tag", "dev", "tag of the images")
+	flag.StringVar(&o.platforms, "platforms", "linux/"+runtime.GOARCH, "platforms to build for, with commas between: linux/amd64, linux/arm64")
 	flag.Parse()
 	err := run(ctx, o, os.Stdout)
 	stop()
@@ -48,7 +51,11 @@ func main() {
 
 // run builds every program for every platform and writes an archive of each program.
 func run(ctx context.Context, o options, stdout io.Writer) error {
-	created, err := commitTime(ctx)
+	wanted, err := parsePlatforms(o.platforms)
+	if err != nil {
+		return fmt.Errorf("--platforms: %w", err)
+	}
+	from, err := lastCommit(ctx)
 	if err != nil {
 		return err
 	}
@@ -59,7 +66,7 @@ func run(ctx context.Context, o options, stdout io.Writer) error {
 	defer os.RemoveAll(work) //nolint:errcheck // of the system's folder for what is not kept
 	for _, p := range programs {
 		binaries := map[string]string{}
-		for _, platform := range platforms {
+		for _, platform := range wanted {
 			binary := filepath.Join(work, platform, p.name)
 			if err := build(ctx, p.name, platform, binary); err != nil {
 				return err
@@ -67,7 +74,7 @@ func run(ctx context.Context, o options, stdout io.Writer) error {
 			binaries[platform] = binary
 		}
 		path := filepath.Join(o.out, "tidewaiter-"+p.name+".oci.tar")
-		digest, err := p.archive(path, o.repository+"/"+p.name+":"+o.tag, binaries, created)
+		digest, err := p.archive(path, o.repository+"/tidewaiter-"+p.name+":"+o.tag, binaries, from)
 		if err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
 		}
@@ -86,15 +93,38 @@ func build(ctx context.Context, name, platform, binary string) error {
 	return nil
 }
 
-// commitTime is the time of everything in an image, so that it depends on the commit alone.
-func commitTime(ctx context.Context) (time.Time, error) {
-	out, err := exec.CommandContext(ctx, "git", "log", "-1", "--format=%ct").Output()
-	if err != nil {
-		return time.Time{}, fmt.Errorf("ask git for the time of the commit: %w; run this in a clone of the repository", err)
+// parsePlatforms reads a list such as linux/amd64,linux/arm64.
+func parsePlatforms(list string) ([]string, error) {
+	var wanted []string
+	for platform := range strings.SplitSeq(list, ",") {
+		architecture, isLinux := strings.CutPrefix(platform, "linux/")
+		if !isLinux || !slices.Contains(architectures, architecture) {
+			return nil, fmt.Errorf("%q is not built; there are linux/%s", platform, strings.Join(architectures, ", linux/"))
+		}
+		if slices.Contains(wanted, architecture) {
+			return nil, fmt.Errorf("%s is named twice", platform)
+		}
+		wanted = append(wanted, architecture)
 	}
-	seconds, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	return wanted, nil
+}
+
+// commit that an image is built from: everything in the image has its time, so that it depends on the commit alone.
+type commit struct {
+	hash string
+	time time.Time
+}
+
+func lastCommit(ctx context.Context) (commit, error) {
+	out, err := exec.CommandContext(ctx, "git", "log", "-1", "--format=%H %ct").Output()
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read the time of the commit: %w", err)
+		return commit{}, fmt.Errorf("ask git for the last commit: %w; run this in a clone of the repository", err)
 	}
-	return time.Unix(seconds, 0).UTC(), nil
+	var from commit
+	var seconds int64
+	if _, err := fmt.Sscan(string(out), &from.hash, &seconds); err != nil {
+		return commit{}, fmt.Errorf("read the last commit: %w", err)
+	}
+	from.time = time.Unix(seconds, 0).UTC()
+	return from, nil
 }
