@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -311,31 +312,102 @@ func TestAClientThatCanDoNothingIsAskedNothing(t *testing.T) {
 
 func TestAStreamIsToldOnceWhenAToolIsHidden(t *testing.T) {
 	t.Parallel()
+	const changed = `"method":"notifications/tools/list_changed"`
+	listen := func(wants string) string {
+		return `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":` + wants + `}}}`
+	}
+	for name, tc := range map[string]struct {
+		method, body string
+		told         string
+	}{
+		"by GET":                            {http.MethodGet, "", `{"jsonrpc":"2.0",` + changed + `}`},
+		"by subscription":                   {http.MethodPost, listen("true"), changed + `,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l"}}}`},
+		"by one that does not ask for it":   {http.MethodPost, listen("false"), ""},
+		"by one that asks for nothing else": {http.MethodPost, `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			next := make(chan string)
+			r.upstream.answers(streaming(next))
+			stream := make(chan got, 1)
+			go func() { stream <- r.do(t.Context(), tc.method, tc.body) }()
+			next <- ": open\n\n"
+			r.underWay(listening, 1)
+			next <- "data: {\"jsonrpc\":\"2.0\",\"method\":\"first\"}\n\n"
+			followed := func() bool {
+				r.server.mu.Lock()
+				defer r.server.mu.Unlock()
+				return r.server.changed != nil
+			}
+			seen := func(what string) {
+				if tc.told != "" {
+					r.until(what, followed)
+				}
+			}
+			seen("the stream is followed")
+			r.edit(nil) // what changes nothing is no news
+			seen("what is no change was seen")
+			r.govern(team(rule(v1alpha1.EffectDeny, "delete_*")))
+			seen("the change was seen")
+			next <- "data: {\"jsonrpc\":\"2.0\",\"method\":\"last\"}\n\n"
+			if got := r.post(toolCall("delete_account", `{}`)); got.code() != "ToolUnknown" {
+				t.Errorf("a call by the old list: %s", got.body)
+			}
+			close(next)
+			got := <-stream
+			if want := min(len(tc.told), 1); strings.Count(got.body, changed) != want || !strings.Contains(got.body, tc.told) || got.err != nil {
+				t.Errorf("%v, the stream: %s", got.err, got.body)
+			}
+			if !strings.Contains(got.body, `"method":"last"`) || strings.Contains(strings.Split(got.body, `"method":"first"`)[0], changed) {
+				t.Errorf("the stream: %s", got.body)
+			}
+		})
+	}
+}
+
+func TestASubscriptionIsToldNothingBeforeTheServerAgreed(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
-	next := make(chan string)
+	next := make(chan string, 1)
 	r.upstream.answers(streaming(next))
-	stream := make(chan got, 1)
-	go func() { stream <- r.do(t.Context(), http.MethodGet, "") }()
 	next <- ": open\n\n"
-	r.underWay(listening, 1)
-	r.edit(nil) // what changes nothing is no news
+	resp, err := http.Post(r.front.URL+"/mcp", "application/json", strings.NewReader(
+		`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	stream := bufio.NewReader(resp.Body)
+	if line, err := stream.ReadString('\n'); line != ": open\n" {
+		t.Fatalf("the stream begins with %q, %v", line, err)
+	}
+	r.govern(team(rule(v1alpha1.EffectDeny, "delete_*")))
+	next <- "data: {\"jsonrpc\":\"2.0\",\"method\":\"agreed\"}\n\n"
+	var told string
+	for !strings.Contains(told, "list_changed") {
+		line, err := stream.ReadString('\n')
+		if told += line; err != nil {
+			t.Fatalf("%v after %q", err, told)
+		}
+	}
+	close(next)
+	if !strings.Contains(told, `"agreed"`) {
+		t.Errorf("the stream: %s", told)
+	}
+}
+
+func TestAStreamOfHTTPAndSSEIsToldWhenAToolIsHidden(t *testing.T) {
+	t.Parallel()
+	r, _ := newRealSSE(t)
+	a := r.listens()
 	r.until("the stream is followed", func() bool {
 		r.server.mu.Lock()
 		defer r.server.mu.Unlock()
 		return r.server.changed != nil
 	})
 	r.govern(team(rule(v1alpha1.EffectDeny, "delete_*")))
-	r.until("the change was seen", func() bool {
-		r.server.mu.Lock()
-		defer r.server.mu.Unlock()
-		return r.server.changed != nil
-	})
-	next <- "data: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n"
-	if got := r.post(toolCall("delete_account", `{}`)); got.code() != "ToolUnknown" {
-		t.Errorf("a call by the old list: %s", got.body)
-	}
-	close(next)
-	if got := <-stream; strings.Count(got.body, "notifications/tools/list_changed") != 1 || !strings.Contains(got.body, `"method":"x"`) || got.err != nil {
-		t.Errorf("%v, the stream: %s", got.err, got.body)
+	if block := a.next(); !strings.Contains(block, "event: message\n") || !strings.Contains(block, "notifications/tools/list_changed") {
+		t.Errorf("told %q", block)
 	}
 }

@@ -202,7 +202,8 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 	}
 	answer := relay{Gateway: g, server: server, pulse: pulse, listened: listens}
 	if listens {
-		answer.transform, answer.announces = server.overhear(who.owner(), g.listFilter(server, who, nil)), &who.principal
+		answer.transform = server.overhear(who.owner(), g.listFilter(server, who, nil))
+		answer.audience = &audience{principal: who.principal}
 	}
 	answer.run(w, resp)
 }

@@ -199,13 +199,19 @@ type legacyStream struct {
 // serve relays the stream until either side ends it, and then waits for the calls that have left. end ends the server's
 // side.
 func (s *legacyStream) serve(w http.ResponseWriter, r *http.Request, events *wire.Splitter, end func()) {
+	dies := s.Clock.Now().Add(legacyLifetime)
 	s.begin(w)
 	defer s.begin(nil)
 	w.WriteHeader(http.StatusOK)
 	// Also where the gateway is reached under another host or prefix: a path is resolved against what the agent asked for.
 	s.tell([]byte("event: endpoint\ndata: " + r.URL.EscapedPath() + "?sessionId=" + s.id + "\n\n"))
+	_, silent := s.server.announcing(audience{principal: s.principal}, func(event []byte) bool {
+		s.tell(event)
+		return true
+	})
+	defer silent()
 	var keeper sync.WaitGroup
-	keeper.Go(func() { s.keep(end) })
+	keeper.Go(func() { s.keep(dies, end) })
 	err := s.pump(events)
 	s.close()
 	close(s.ended)
@@ -225,8 +231,7 @@ func (s *legacyStream) serve(w http.ResponseWriter, r *http.Request, events *wir
 }
 
 // keep ends the stream when it has to end; first come the calls that are under way.
-func (s *legacyStream) keep(end func()) {
-	dies := s.Clock.Now().Add(legacyLifetime)
+func (s *legacyStream) keep(dies time.Time, end func()) {
 	for s.lasts(dies) {
 	}
 	s.close()

@@ -145,6 +145,9 @@ func (m *other) relay(w http.ResponseWriter, snap *snapshot.Snapshot) {
 	answer := relay{Gateway: m.Gateway, server: server, id: message.ID, span: m.span, pulse: pulse, listened: listens}
 	if listens {
 		answer.transform = server.overhear(m.owner(), func(message []byte) []byte { return message })
+		if message.WantsListChanged() {
+			answer.audience = &audience{principal: m.principal, subscription: message.ID}
+		}
 	}
 	if known, _ := wire.Lookup(message.Method); known.Governed {
 		answer.transform = m.span.Watch(m.listFilter(server, m.caller, message.ID))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
-	"github.com/tidewaiter/tidewaiter/internal/expr"
 	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
@@ -104,8 +103,8 @@ type relay struct {
 	// pulse ends an answer on which nothing comes, nil for none; listened says that it ends in its own time.
 	pulse    *pulse
 	listened bool
-	// announces says whose list of tools is told to have changed, on a stream; nil for none.
-	announces *expr.Principal
+	// audience is told when its list of tools has changed, on a stream; nil for none.
+	audience *audience
 	// span is that of the message, nil without one.
 	span *tracing.Span
 }
@@ -138,9 +137,9 @@ func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 // relayEvents passes the events of an answer on.
 func (f relay) relayEvents(w http.ResponseWriter, resp *http.Response) {
 	sink := eventSink(w)
-	if f.announces != nil && resp.StatusCode == http.StatusOK {
+	if f.audience != nil && resp.StatusCode == http.StatusOK {
 		var stop func()
-		sink, stop = f.server.announcing(*f.announces, sink)
+		sink, stop = f.server.announcing(*f.audience, sink)
 		defer stop()
 	}
 	err := pumpEvents(resp.Body, f.Limits.Event, sink, f.transform)

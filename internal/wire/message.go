@@ -48,6 +48,11 @@ type Message struct {
 // no such key.
 func (m Message) Meta(key string) strictjson.Value { return m.params.Get("_meta").Get(key) }
 
+// WantsListChanged tells whether the client asks, in revisions where it has to, to be told when the list of tools changes.
+func (m Message) WantsListChanged() bool {
+	return m.params.Get("notifications").Get("toolsListChanged").IsTrue()
+}
+
 // Target returns what an Mcp-Name header would repeat, "" where the method has no such thing.
 func (m Message) Target() string {
 	known, _ := Lookup(m.Method)
