@@ -184,3 +184,21 @@ func TestNothingWedgesABreaker(t *testing.T) {
 		}
 	})
 }
+
+func TestAProbeThatWasGivenUpFreesNoPlace(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.opened()
+	b.now = b.now.Add(10 * time.Second)
+	late := b.passes()
+	b.now = b.now.Add(10 * time.Second)
+	probe := b.passes()
+	for _, outcome := range []breaker.Outcome{breaker.Unknown, breaker.Failed} {
+		b.now = b.now.Add(time.Second)
+		b.Done(late, b.now, outcome)
+	}
+	b.is(breaker.HalfOpen, 8*time.Second)
+	b.Done(probe, b.now, breaker.Unknown)
+	b.is(breaker.Open, 0)
+	b.passes()
+}

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -281,6 +282,7 @@ func TestAStreamOnWhichNothingPassesEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.gateway.Limits.StreamIdle = 2 * time.Second
+	r.edit(func() { r.governed.Spec.CallTimeout.Duration = time.Hour })
 	r.upstream.answers(func(w http.ResponseWriter, rq *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		io.WriteString(w, "data: 1\n\n")
@@ -317,6 +319,28 @@ func TestAServerThatSendsNothingIsGivenUp(t *testing.T) {
 		}
 	}
 	r.underWay(awaiting, 0)
+}
+
+func TestEveryByteIsASignOfLife(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, pulse, end := withPulse(t.Context(), time.Minute)
+		defer end()
+		body := pulse.of(io.NopCloser(strings.NewReader("abc")))
+		for range 3 {
+			<-time.After(59 * time.Second)
+			if _, err := body.Read(make([]byte, 1)); err != nil || ctx.Err() != nil {
+				t.Fatalf("%v, given up: %v", err, ctx.Err())
+			}
+		}
+		<-time.After(59 * time.Second)
+		body.Read(make([]byte, 1)) // nothing, which is none
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if ctx.Err() == nil {
+			t.Error("a server that sends nothing is not given up")
+		}
+	})
 }
 
 // Streams that ended leave nothing running. It runs alone, since it counts goroutines.

@@ -257,3 +257,16 @@ func TestEventsPassByteForByte(t *testing.T) {
 		}
 	}
 }
+
+// Some clients take each line of data for a message. Where a line could hide tools, there is only one.
+func TestAMessageThatSpeaksOfToolsIsOneLine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.upstream.answers(answerWith("text/event-stream", "data: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"x\",\"params\":{\"tools\":1}}\n\n"))
+	want := "data: {\"jsonrpc\":\"2.0\", \"method\":\"x\",\"params\":{\"tools\":1}}\n\n"
+	for method, body := range map[string]string{http.MethodGet: "", http.MethodPost: toolCall("get_invoice", `{}`)} {
+		if got := r.do(t.Context(), method, body); got.body != want || got.err != nil {
+			t.Errorf("%s: %v %q", method, got.err, got.body)
+		}
+	}
+}

@@ -111,15 +111,18 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 			}
 		})
 	}
-	for name, answer := range map[string]http.HandlerFunc{
-		"a call with effects":           large(1900<<10, false, nil),
-		"a call with effects in events": answerWith("text/event-stream", "data: "+strings.Repeat("x", 1<<20)+"\n\n"),
+	for name, tc := range map[string]struct {
+		answer http.HandlerFunc
+		reason string
+	}{
+		"a call with effects":           {large(1900<<10, false, nil), codeAnswerTooLarge},
+		"a call with effects in events": {answerWith("text/event-stream", "data: "+strings.Repeat("x", 1<<20)+"\n\n"), codeEventTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newLimited(t, answer)
+			r := newLimited(t, tc.answer)
 			body := r.approved("update_invoice")
-			if got := r.post(body); got.code() != codeAmbiguous {
-				t.Errorf("got %.300s", got.body)
+			if got := r.post(body); got.code() != codeAmbiguous || !strings.Contains(got.body, "larger than the gateway passes on") || r.cut(tc.reason) != 1 {
+				t.Errorf("%v counted, got %.300s", r.cut(tc.reason), got.body)
 			}
 			if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseAmbiguous {
 				t.Errorf("the request is %s", phase)

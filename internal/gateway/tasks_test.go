@@ -150,6 +150,32 @@ func TestATaskMayTakeAsLongAsItIsToBeKept(t *testing.T) {
 	}
 }
 
+func TestTheResultOfATaskIsWaitedForLongerThanOtherAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.edit(func() { r.governed.Spec.CallTimeout.Duration = 100 * time.Millisecond })
+	ended := make(chan struct{})
+	r.upstream.answers(func(w http.ResponseWriter, rq *http.Request) {
+		select {
+		case <-ended:
+			answerWith("application/json", `{"jsonrpc":"2.0","id":1,"result":{}}`)(w, rq)
+		case <-rq.Context().Done():
+		}
+	})
+	about := func(method string) string {
+		return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{"taskId":"t"}}`
+	}
+	result := r.later(t.Context(), about("tasks/result"))
+	r.underWay(awaiting, 1)
+	if got := r.post(about("tasks/get")); got.status != http.StatusGatewayTimeout {
+		t.Errorf("HTTP %d %s", got.status, got.body)
+	}
+	close(ended)
+	if got := <-result; got.status != http.StatusOK || got.err != nil {
+		t.Errorf("the result: HTTP %d %v %s", got.status, got.err, got.body)
+	}
+}
+
 func TestATaskIsItsCallersAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
