@@ -98,6 +98,16 @@ soak: ## Call, vote and kill at random for ten minutes, then account for every c
 	CGO_ENABLED=0 go build -tags failpoints -o $(BIN)/soak/ ./cmd/manager ./cmd/gateway ./test/soak
 	KUBEBUILDER_ASSETS="$$(hack/envtest.sh)" $(BIN)/soak/soak $(SOAK)
 
+.PHONY: node
+node: ## Start a real Kubernetes node here, as root, in namespaces of its own, or start it again: ten seconds once its programs are built, which takes as long as a control plane does. Prints its kubeconfig.
+	@CGO_ENABLED=0 go build -o $(BIN)/e2e/node ./hack/node
+	@$(BIN)/e2e/node $(if $(INSTALL),--install,) up
+
+.PHONY: node-down
+node-down: ## Remove the node, and check that the machine is as it was.
+	@CGO_ENABLED=0 go build -o $(BIN)/e2e/node ./hack/node
+	@$(BIN)/e2e/node down
+
 .PHONY: lint
 lint: ## Check style, and the API types against the Kubernetes conventions.
 	cd hack/tools/lint && go build -o $(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
