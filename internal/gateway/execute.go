@@ -180,10 +180,8 @@ func (e *execution) end(answer func()) {
 	if !recorded {
 		e.reply.last()
 	}
-	e.reply.within(func() error {
-		answer()
-		return nil
-	})
+	answer()
+	e.reply.flush()
 	switch {
 	case recorded:
 	case e.reply.serial:
@@ -242,7 +240,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		copyHeader(e.reply.w.Header(), resp.Header)
 		e.reply.w.WriteHeader(resp.StatusCode)
 		e.reply.committed = true
-		e.reply.within(func() error { return nil }) // who waits for the headers has them before the first event
+		e.reply.flush() // who waits for the headers has them before the first event
 	}
 	clean := e.server.overhear(e.owner(), sanitize(nil)) // what is withheld is followed by a word of the gateway's own
 	first, resumable := true, false

@@ -106,11 +106,7 @@ func (s *legacyStream) tell(events []byte) {
 	if s.w == nil {
 		return
 	}
-	_, err := s.w.Write(events)
-	if flushed := http.NewResponseController(s.w).Flush(); err == nil && !errors.Is(flushed, http.ErrNotSupported) {
-		err = flushed
-	}
-	if err != nil {
+	if err := writeNow(s.w, events); err != nil {
 		s.w = nil
 		s.leave()
 	}

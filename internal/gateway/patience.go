@@ -92,6 +92,23 @@ func (p *patient) FlushError() error {
 	return err
 }
 
+// writeNow writes, and has the client get it at once. A writer that cannot flush still gets the bytes.
+func writeNow(w http.ResponseWriter, bytes []byte) error {
+	if _, err := w.Write(bytes); err != nil {
+		return err
+	}
+	return flush(w)
+}
+
+// flush has the client get at once what was written, if the writer can.
+func flush(w http.ResponseWriter) error {
+	err := http.NewResponseController(w).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
 // pulse ends what waits for a server that sends nothing for so long.
 type pulse struct {
 	timer   *time.Timer

@@ -189,13 +189,12 @@ func (f relay) relayBytes(w http.ResponseWriter, resp *http.Response) {
 		limit = math.MaxInt64
 	}
 	w.WriteHeader(resp.StatusCode)
-	http.NewResponseController(w).Flush() //nolint:errcheck // a writer that cannot flush still gets the bytes
+	flush(w) //nolint:errcheck // the next write tells
 	f.pump(w, resp.Body, limit, func(part []byte) ([]byte, error) { return part, nil })
 }
 
 // pump relays bytes as they come, each read flushed, so that a stream stays one.
 func (f relay) pump(w http.ResponseWriter, body io.Reader, limit int64, through func([]byte) ([]byte, error)) {
-	flush := http.NewResponseController(w)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := body.Read(buf)
@@ -206,11 +205,8 @@ func (f relay) pump(w http.ResponseWriter, body io.Reader, limit int64, through 
 		if unreadable != nil {
 			f.cut(codeAnswerUnreadable)
 		}
-		if len(part) > 0 {
-			if _, writeErr := w.Write(part); writeErr != nil {
-				panic(http.ErrAbortHandler) // the agent has gone, or does not read
-			}
-			flush.Flush() //nolint:errcheck // the next write tells
+		if len(part) > 0 && writeNow(w, part) != nil {
+			panic(http.ErrAbortHandler) // the agent has gone, or does not read
 		}
 		switch {
 		case err == io.EOF || err != nil && f.idled():
@@ -281,15 +277,8 @@ func contentType(h http.Header) string {
 
 // eventSink writes events to an agent and tells whether it still listens.
 func eventSink(w http.ResponseWriter) func([]byte) bool {
-	flush := http.NewResponseController(w)
-	flush.Flush() //nolint:errcheck // a writer that cannot flush still gets the bytes
-	return func(event []byte) bool {
-		if _, err := w.Write(event); err != nil {
-			return false
-		}
-		flush.Flush() //nolint:errcheck // as above
-		return true
-	}
+	flush(w) //nolint:errcheck // the next write tells
+	return func(event []byte) bool { return writeNow(w, event) == nil }
 }
 
 // pumpEvents relays an event stream; an event whose message transform leaves alone goes on byte for byte. It ends when

@@ -4,7 +4,6 @@
 package gateway
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 
@@ -85,23 +84,17 @@ func eventOf(message []byte) []byte {
 
 // raw sends bytes on the committed stream, as long as the client listens.
 func (p *reply) raw(bytes []byte) {
-	if p.gone {
-		return
+	if !p.gone {
+		p.gone = writeNow(p.w, bytes) != nil
 	}
-	p.within(func() error {
-		_, err := p.w.Write(bytes)
-		return err
-	})
 }
 
-// within writes and flushes. A client that stalls for too long counts as gone: what becomes of a call must not depend on
-// whether somebody reads.
-func (p *reply) within(write func() error) {
-	err := write()
-	if flushed := http.NewResponseController(p.w).Flush(); err == nil && !errors.Is(flushed, http.ErrNotSupported) {
-		err = flushed
+// flush has the client get at once what was written. One that stalls for too long counts as gone: what becomes of a call
+// must not depend on whether somebody reads.
+func (p *reply) flush() {
+	if !p.gone {
+		p.gone = flush(p.w) != nil
 	}
-	p.gone = p.gone || err != nil
 }
 
 // last tells the client not to send its next request on this connection: it would wait for the end of this call.
