@@ -47,7 +47,7 @@ func (r *rig) limitedBy(got got, status int, code, id string, retryAfter int) {
 		is.Error.Data.RetryAfterSeconds != retryAfter || got.header.Get("Retry-After") != strconv.Itoa(retryAfter) {
 		r.t.Errorf("HTTP %d, Retry-After %q, %s; want HTTP %d with %s for id %s after %d s", got.status, got.header.Get("Retry-After"), got.body, status, code, id, retryAfter)
 	}
-	if refused := testutil.ToFloat64(r.gateway.Metrics.malformed.WithLabelValues(billing.Namespace, billing.Name, code)); refused == 0 {
+	if refused := testutil.ToFloat64(r.gateway.Metrics.refusals.WithLabelValues(billing.Namespace, billing.Name, code)); refused == 0 {
 		r.t.Errorf("no metric counts %s", code)
 	}
 }
@@ -239,7 +239,7 @@ func TestASlowWriterHoldsNothingButItself(t *testing.T) {
 		t.Errorf("HTTP %d %s", got.status, got.body)
 	}
 	r.underWay(reading, 0)
-	if n := testutil.ToFloat64(r.gateway.Metrics.malformed.WithLabelValues(billing.Namespace, billing.Name, codeTooSlow)); n != 1 {
+	if n := testutil.ToFloat64(r.gateway.Metrics.refusals.WithLabelValues(billing.Namespace, billing.Name, codeTooSlow)); n != 1 {
 		t.Errorf("%v counted", n)
 	}
 	if n := len(r.upstream.requests()); n != 1 {

@@ -44,7 +44,7 @@ func (c *call) withdraw(ctx context.Context, j judged, known *v1alpha1.ApprovalR
 		}
 		if err := c.Approvals.Cancel(ctx, r, reason); err != nil {
 			// It cannot be used either way: it is judged anew whenever somebody tries.
-			c.Metrics.apiFailed(c.server.Key, "cancel")
+			c.Metrics.writeFailed(c.server.Key, "cancel")
 		}
 	}
 	return open
@@ -56,7 +56,7 @@ func (g *gated) cancelKnown(reason v1alpha1.CancellationReason) error {
 	defer cancel()
 	err := g.Approvals.Cancel(ctx, g.known, reason)
 	if err != nil {
-		g.Metrics.apiFailed(g.server.Key, "cancel")
+		g.Metrics.writeFailed(g.server.Key, "cancel")
 	}
 	return err
 }

@@ -63,7 +63,7 @@ func (f *fate) settle(line receipt.Receipt, outcome v1alpha1.ExecutionOutcome, a
 	line.Outcome, line.ResultDigest, line.Duration = string(outcome), result.Digest, result.At.Sub(f.sentAt)
 	// The decision is on disk already; when this line cannot be written the call shows as sent, its outcome unknown.
 	if _, err := f.gateway.Receipts.Append(line, durability); err != nil {
-		f.gateway.Metrics.apiFailed(f.server.Key, "receipt")
+		f.gateway.Metrics.writeFailed(f.server.Key, "receipt")
 	}
 	failpoint.Hit(failpoint.AfterOutcomeReceipt)
 }
@@ -97,7 +97,7 @@ func (f *fate) store(ctx context.Context) bool {
 	err := record(ctx, f.claimed, *result)
 	stored := err == nil || errors.Is(err, approval.ErrTaken) || errors.Is(err, approval.ErrGone)
 	if !stored {
-		f.gateway.Metrics.apiFailed(f.server.Key, "outcome")
+		f.gateway.Metrics.writeFailed(f.server.Key, "outcome")
 		return false
 	}
 	f.mu.Lock()

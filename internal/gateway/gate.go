@@ -367,7 +367,7 @@ func (g *gated) runUnattended(open *v1alpha1.ApprovalRequest) (done bool) {
 
 // refuseAPI answers when the Kubernetes API cannot be asked. Nothing was sent.
 func (g *gated) refuseAPI(err error) {
-	g.Metrics.apiFailed(g.server.Key, "request")
+	g.Metrics.writeFailed(g.server.Key, "request")
 	n := notice{code: "ApprovalUnavailable", retryAfter: 30,
 		text: "the gateway cannot reach the Kubernetes API to ask a person. Nothing was executed. Send the call again later."}
 	if errors.Is(err, approval.ErrGone) {

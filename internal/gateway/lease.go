@@ -101,7 +101,7 @@ func (a *Acknowledger) acknowledge(ctx context.Context) {
 		is.next = now.Add(renewEvery - time.Duration(a.Jitter()*float64(renewEvery)/5))
 		if err != nil {
 			is.next = now.Add(acknowledgeAgain)
-			a.Metrics.apiFailed(key, "lease")
+			a.Metrics.writeFailed(key, "lease")
 		}
 		if err != nil && !was.failed { // said once, not at every try
 			log.FromContext(ctx).Error(err, "policy revision not acknowledged", "server", key)

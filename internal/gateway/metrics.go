@@ -18,21 +18,21 @@ import (
 // Metrics count what a gateway decides. Their labels are bounded by the servers that it serves and by the words of
 // this project.
 type Metrics struct {
-	calls      *prometheus.CounterVec
-	malformed  *prometheus.CounterVec
-	executions *prometheus.CounterVec
-	failures   *prometheus.CounterVec
-	void       *prometheus.CounterVec
-	keys       prometheus.Gauge
-	held       *prometheus.GaugeVec
-	proven     *prometheus.GaugeVec
-	inForce    prometheus.Histogram
-	doubts     *prometheus.CounterVec
-	cut        *prometheus.CounterVec
-	retries    *prometheus.CounterVec
-	breaker    *prometheus.GaugeVec
-	forgotten  *prometheus.CounterVec
-	underWay   [places]prometheus.Gauge
+	calls       *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
+	executions  *prometheus.CounterVec
+	failures    *prometheus.CounterVec
+	void        *prometheus.CounterVec
+	keys        prometheus.Gauge
+	held        *prometheus.GaugeVec
+	proven      *prometheus.GaugeVec
+	inForce     prometheus.Histogram
+	unevaluated *prometheus.CounterVec
+	cut         *prometheus.CounterVec
+	retries     *prometheus.CounterVec
+	breaker     *prometheus.GaugeVec
+	forgotten   *prometheus.CounterVec
+	underWay    [places]prometheus.Gauge
 }
 
 // NewMetrics registers the gateway's metrics.
@@ -44,7 +44,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		Help: "What is under way now: messages that arrive, requests that wait for their answer, streams that agents listen on."}, []string{"what"})
 	m := &Metrics{
 		calls:      counter("calls_total", "Calls of tools by verdict and reason; one that waited counts once, when it was answered.", "verdict", "reason"),
-		malformed:  counter("refused_messages_total", "Messages refused that are no calls, or before anything was decided.", "reason"),
+		refusals:   counter("refused_messages_total", "Messages refused that are no calls, or before anything was decided.", "reason"),
 		executions: counter("executions_total", "Calls with effects that were let through, by outcome.", "outcome"),
 		failures:   counter("failures_total", "Writes that failed, by what was written.", "write"),
 		cut:        counter("cut_answers_total", "Answers and streams that were ended for a limit, by the limit.", "reason"),
@@ -59,7 +59,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help: "Calls that wait for a person now."}, []string{"namespace", "server"}),
 		proven: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "watch_proven_timestamp_seconds",
 			Help: "When the watch of the Kubernetes API last proved that it would show a change."}, []string{"namespace", "server"}),
-		doubts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tidewaiter", Name: "policy_evaluation_errors_total",
+		unevaluated: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tidewaiter", Name: "policy_evaluation_errors_total",
 			Help: "Calls for which a part of the policy could not be evaluated, so that the stricter of what it could mean held."}, []string{"namespace", "server"}),
 		inForce: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "tidewaiter", Name: "policy_propagation_seconds",
 			Help:    "Time from the arrival of a change of a server, policy or request to its being in force.",
@@ -68,7 +68,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	for p, what := range [places]string{reading: "messages", awaiting: "requests", listening: "streams"} {
 		m.underWay[p] = underWay.WithLabelValues(what)
 	}
-	for _, c := range []prometheus.Collector{m.calls, m.malformed, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.doubts, m.cut, m.retries, m.breaker, m.forgotten, underWay} {
+	for _, c := range []prometheus.Collector{m.calls, m.refusals, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.unevaluated, m.cut, m.retries, m.breaker, m.forgotten, underWay} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
@@ -81,14 +81,14 @@ func (m *Metrics) decided(server types.NamespacedName, effect policy.Effect, rea
 }
 
 func (m *Metrics) refused(server types.NamespacedName, reason string) {
-	m.malformed.WithLabelValues(server.Namespace, server.Name, reason).Inc()
+	m.refusals.WithLabelValues(server.Namespace, server.Name, reason).Inc()
 }
 
 func (m *Metrics) executed(server types.NamespacedName, outcome v1alpha1.ExecutionOutcome) {
 	m.executions.WithLabelValues(server.Namespace, server.Name, string(outcome)).Inc()
 }
 
-func (m *Metrics) apiFailed(server types.NamespacedName, write string) {
+func (m *Metrics) writeFailed(server types.NamespacedName, write string) {
 	m.failures.WithLabelValues(server.Namespace, server.Name, write).Inc()
 }
 
@@ -109,7 +109,7 @@ func (m *Metrics) provenAt(server types.NamespacedName, at time.Time) {
 func (m *Metrics) propagated(took time.Duration) { m.inForce.Observe(took.Seconds()) }
 
 func (m *Metrics) notEvaluated(server types.NamespacedName) {
-	m.doubts.WithLabelValues(server.Namespace, server.Name).Inc()
+	m.unevaluated.WithLabelValues(server.Namespace, server.Name).Inc()
 }
 
 func (m *Metrics) cutShort(server types.NamespacedName, reason string) {

@@ -106,7 +106,7 @@ func (r *rig) otherReceipts(code string, wantObserved int) {
 	want := 0
 	if code != "" {
 		want = 8
-		if got := testutil.ToFloat64(r.gateway.Metrics.malformed.WithLabelValues(billing.Namespace, billing.Name, code)); got != 8 {
+		if got := testutil.ToFloat64(r.gateway.Metrics.refusals.WithLabelValues(billing.Namespace, billing.Name, code)); got != 8 {
 			r.t.Errorf("%v are counted, want 8", got)
 		}
 	}

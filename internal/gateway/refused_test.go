@@ -48,7 +48,7 @@ func TestEveryMessageThatIsRefusedCounts(t *testing.T) {
 			}
 			got := map[string]float64{}
 			for _, reason := range []string{"ForeignOrigin", "ForeignSession", "Malformed", "MessageTooLarge", "Unauthenticated"} {
-				if n := testutil.ToFloat64(r.gateway.Metrics.malformed.WithLabelValues(billing.Namespace, billing.Name, reason)); n > 0 {
+				if n := testutil.ToFloat64(r.gateway.Metrics.refusals.WithLabelValues(billing.Namespace, billing.Name, reason)); n > 0 {
 					got[reason] = n
 				}
 			}

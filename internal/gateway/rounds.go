@@ -120,7 +120,7 @@ func (e *execution) notSent(err error) {
 	r := e.receipt(receipt.KindDecision)
 	r.Verdict, r.Code, r.Reason = receipt.VerdictDeny, "RoundNotSent", "the server could not be reached"
 	if err := e.note(r, receipt.Batched); err != nil {
-		e.Metrics.apiFailed(e.server.Key, "receipt")
+		e.Metrics.writeFailed(e.server.Key, "receipt")
 	}
 	e.reply.refuse(upstreamRefusal(err))
 }

@@ -263,7 +263,7 @@ func TestWhatCannotBeEvaluatedIsCountedAndRecorded(t *testing.T) {
 			t.Errorf("%s: code %q, want %q", body, got.code(), want)
 		}
 	}
-	if got := testutil.ToFloat64(r.gateway.Metrics.doubts.WithLabelValues(billing.Namespace, billing.Name)); got != 2 {
+	if got := testutil.ToFloat64(r.gateway.Metrics.unevaluated.WithLabelValues(billing.Namespace, billing.Name)); got != 2 {
 		t.Errorf("%v calls are counted, want 2", got)
 	}
 	found := 0
