@@ -113,7 +113,7 @@ func (e *execution) overtaken() *notice {
 	case e.observed():
 		return nil
 	case e.claimed != nil && e.round == nil && !e.Clock.Now().Before(e.claimed.ExpiresAt()):
-		return &notice{code: "ApprovalExpired", retryAfter: 5, text: "the approval of this call expired before it was used. Nothing was executed. Send the call again to ask anew."}
+		return expired()
 	case e.claimed != nil:
 		return e.votesAgain()
 	default:

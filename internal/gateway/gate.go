@@ -317,7 +317,7 @@ func (g *gated) usedBefore(request *v1alpha1.ApprovalRequest) (done bool) {
 		g.refuseAPI(err)
 		return true
 	case current.CurrentPhase() == v1alpha1.PhaseApproved:
-		g.refuse(g.judged, current, notice{code: "ApprovalUsed", text: fmt.Sprintf(
+		g.refuse(g.judged, current, notice{code: codeUsed, text: fmt.Sprintf(
 			"the approval %s was used for a call before, as the receipts of this gateway say, yet the Kubernetes API holds it for unused: it may have been set back to an older state. "+
 				"How that call ended is not known here. Nothing was executed now. Do not send the call again; tell the people who run this server.", current.Name)})
 		return true

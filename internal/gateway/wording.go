@@ -15,6 +15,8 @@ import (
 // Codes of notices, and reasons in metrics, that more than one place needs; docs/errors.md lists all.
 const (
 	codePending    = "ApprovalPending"
+	codeExpired    = "ApprovalExpired"
+	codeUsed       = "ApprovalUsed"
 	codeAmbiguous  = "OutcomeUnknown"
 	codeRound      = "NextRound"
 	codeNoTask     = "TaskNotSupported"
@@ -78,7 +80,7 @@ func (g *gated) standsInTheWay(request *v1alpha1.ApprovalRequest) (done bool) {
 		g.refuse(g.judged, request, notice{code: codeAmbiguous, text: fmt.Sprintf(
 			"the same call was sent before under request %s, and nobody knows yet whether it took effect. It is refused until a person has found out.", request.Name)})
 	default:
-		g.refuse(g.judged, request, notice{code: "ApprovalExpired", text: "the approval of this call expired before it was used. Nothing was executed. Send the call again to ask anew.", retryAfter: 5})
+		g.refuse(g.judged, request, *expired())
 	}
 	return true
 }
@@ -88,10 +90,10 @@ func (g *gated) standsInTheWay(request *v1alpha1.ApprovalRequest) (done bool) {
 func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 	switch request.CurrentPhase() {
 	case v1alpha1.PhaseSucceeded:
-		g.refuse(g.judged, request, notice{code: "ApprovalUsed", text: fmt.Sprintf(
+		g.refuse(g.judged, request, notice{code: codeUsed, text: fmt.Sprintf(
 			"the approval %s was used by an identical call, which succeeded. This call was not executed. Send it again only if it should run once more; a person is then asked anew.", request.Name)})
 	case v1alpha1.PhaseFailed:
-		g.refuse(g.judged, request, notice{code: "ApprovalUsed", text: fmt.Sprintf(
+		g.refuse(g.judged, request, notice{code: codeUsed, text: fmt.Sprintf(
 			"the approval %s was used by an identical call, which %s. This call was not executed. Send it again to ask anew.", request.Name, failed(request))})
 	case v1alpha1.PhaseDismissed:
 		g.refuse(g.judged, request, notice{code: "ApprovalDismissed", text: fmt.Sprintf(
@@ -105,7 +107,7 @@ func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 		}
 		return g.ask(request.Spec.Attempt + 1)
 	default:
-		g.refuse(g.judged, request, notice{code: "ApprovalExpired", text: "nobody decided on this call in time. Nothing was executed. Send the call again to ask anew.", retryAfter: 5})
+		g.refuse(g.judged, request, notice{code: codeExpired, text: "nobody decided on this call in time. Nothing was executed. Send the call again to ask anew.", retryAfter: 5})
 	}
 	return true
 }
@@ -136,6 +138,11 @@ func replaced(name string, reason v1alpha1.CancellationReason, d policy.Decision
 	default:
 	}
 	return fmt.Sprintf(" The earlier request %s was cancelled, since %s.", name, why)
+}
+
+// expired tells that nobody used the approval in time.
+func expired() *notice {
+	return &notice{code: codeExpired, retryAfter: 5, text: "the approval of this call expired before it was used. Nothing was executed. Send the call again to ask anew."}
 }
 
 // serverGone tells that nobody governs the server any more.
