@@ -134,7 +134,7 @@ func (o *options) check() (p parsed, err error) {
 	if p.allow, err = netguard.ParsePrefixes(o.allow); err != nil {
 		return p, fmt.Errorf("--allow-address: %w", err)
 	}
-	if p.servers, err = governed(o.servers); err != nil {
+	if p.servers, err = o.governed(); err != nil {
 		return p, fmt.Errorf("--server: %w", err)
 	}
 	for _, text := range o.votingRoots {
@@ -183,15 +183,15 @@ func (o *oidcOptions) issuer() (*identity.Issuer, error) {
 }
 
 // governed makes the servers that the flags name.
-func governed(names []string) (map[types.NamespacedName]*gateway.Server, error) {
+func (o *options) governed() (map[types.NamespacedName]*gateway.Server, error) {
 	servers := map[types.NamespacedName]*gateway.Server{}
-	for _, value := range names {
+	for _, value := range o.servers {
 		namespace, name, ok := strings.Cut(value, "/")
 		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 			return nil, fmt.Errorf("%q is not NAMESPACE/NAME", value)
 		}
 		key := types.NamespacedName{Namespace: namespace, Name: name}
-		servers[key] = &gateway.Server{Key: key, Clock: clock.RealClock{}, List: list, Call: call}
+		servers[key] = &gateway.Server{Key: key, Clock: clock.RealClock{}, MaxStaleness: o.maxStaleness, List: list, Call: call}
 	}
 	return servers, nil
 }

@@ -120,13 +120,13 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 	}
 	votes := &gateway.Keyring{Cache: keys, Client: p.live, Namespace: o.operatorNamespace, Roots: flags.roots, Clock: clock.RealClock{}, Metrics: metrics}
 	p.watcher = &gateway.Watcher{Cache: watched, Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Allow: flags.allow, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: o.operatorNamespace}
-	p.acknowledger = &gateway.Acknowledger{Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Gateway: o.name, MaxStaleness: o.maxStaleness, Jitter: rand.Float64, Metrics: metrics}
+	p.acknowledger = &gateway.Acknowledger{Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Gateway: o.name, Jitter: rand.Float64, Metrics: metrics}
 	p.door = &door{votes: votes, gateway: &gateway.Gateway{
 		Servers: flags.servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
-		Everybody: v1alpha1.Requester{Username: o.requester}, Loopback: loopback,
+		Everybody: o.requester, Loopback: loopback,
 		Metadata: metadata, Audiences: o.audiences, Origins: o.origins,
 		Approvals: &approval.Store{Client: p.live, Clock: clock.RealClock{}, Gateway: o.name, NewClaim: uuid.NewString},
-		Votes:     votes.Count, Metrics: metrics, Stopping: ctx, MaxStaleness: o.maxStaleness, Limits: flags.limits,
+		Votes:     votes.Count, Metrics: metrics, Stopping: ctx, Limits: flags.limits,
 	}}
 	return p, nil
 }

@@ -149,17 +149,18 @@ func TestFreshness(t *testing.T) {
 		if tc.promoted {
 			r.promote()
 		}
-		got := map[int]string{0: "Stale", 1: "Unproven", 2: "Fresh"}[int(r.server.Freshness(noon.Add(tc.age), 5*time.Minute))]
+		r.clock.SetTime(noon.Add(tc.age))
+		got := map[int]string{0: "Stale", 1: "Unproven", 2: "Fresh"}[int(r.server.Freshness())]
 		if got != tc.want {
 			t.Errorf("promoted %v, age %v: %s, want %s", tc.promoted, tc.age, got, tc.want)
 		}
 	}
-	if got := (&Server{Key: billing}).Freshness(noon, time.Hour); got != 0 {
+	fresh := &Server{Key: billing, Clock: r.clock, MaxStaleness: time.Hour}
+	if got := fresh.Freshness(); got != 0 {
 		t.Errorf("without a snapshot: %d", got)
 	}
-	fresh := &Server{Key: billing}
 	fresh.view.Swap(r.server.Snapshot())
-	if got := fresh.Freshness(noon, time.Hour); got != 0 {
+	if got := fresh.Freshness(); got != 0 {
 		t.Errorf("without a proof: %d", got)
 	}
 }

@@ -88,8 +88,7 @@ func (c *call) judge() (judged, bool) {
 // question is what policies are asked about the call.
 func (c *call) question() policy.Call {
 	return policy.Call{
-		Tool: c.message.Call.Name, Arguments: c.arguments, Principal: c.principal,
-		Freshness: c.server.Freshness(c.Clock.Now(), c.MaxStaleness),
+		Tool: c.message.Call.Name, Arguments: c.arguments, Principal: c.principal, Freshness: c.server.Freshness(),
 	}
 }
 
@@ -123,7 +122,7 @@ func (c *call) serve() {
 	}
 	if j.decision.Reason == policy.ReasonDefinitionNotAccepted && j.decision.Tool.Drifted {
 		// The server may give the accepted definition by now. Nothing else would ask it, since no call passes.
-		if _, err := c.server.define(c.request.Context(), c.message.Call.Name, c.Clock.Now()); err == nil {
+		if _, err := c.server.define(c.request.Context(), c.message.Call.Name); err == nil {
 			if j, ok = c.judge(); !ok {
 				c.refuseNotReady()
 				return
@@ -153,7 +152,7 @@ func (c *call) serve() {
 // checkParamHeaders refuses a call whose headers contradict its arguments; what the tool is says which headers count.
 // Where the server only observes, a call without any such header passes to a tool that nobody knows.
 func (c *call) checkParamHeaders(j judged) (refused bool) {
-	definition, err := c.server.define(c.request.Context(), c.message.Call.Name, c.Clock.Now())
+	definition, err := c.server.define(c.request.Context(), c.message.Call.Name)
 	if err != nil {
 		if j.observed() && !hasParamHeaders(c.request.Header) {
 			return false

@@ -27,7 +27,7 @@ const publicURL = "https://gateway.example.com"
 // NAME who acts for USER, "down" that of nobody knows whom. It returns the audiences that tokens were checked for.
 func (r *rig) authenticated() *atomic.Pointer[[]string] {
 	var audiences atomic.Pointer[[]string]
-	r.gateway.Everybody, r.gateway.Loopback = v1alpha1.Requester{}, false
+	r.gateway.Everybody, r.gateway.Loopback = "", false
 	r.gateway.Metadata = &identity.Metadata{PublicURL: publicURL, Servers: []types.NamespacedName{billing}, AuthorizationServers: []string{"https://login.example.com"}}
 	r.gateway.Audiences = []string{"extra"}
 	r.gateway.Authenticate = func(_ context.Context, rq *http.Request, wanted []string) (identity.Caller, error) {
@@ -106,7 +106,7 @@ func TestOnlyLoopbackHasOneRequesterForAll(t *testing.T) {
 	for _, loopback := range []bool{true, false} {
 		r := newRig(t)
 		r.authenticated()
-		r.gateway.Everybody, r.gateway.Loopback = v1alpha1.Requester{Username: agent}, loopback
+		r.gateway.Everybody, r.gateway.Loopback = agent, loopback
 		if got := r.post(ping); (got.status == http.StatusOK) != loopback {
 			t.Errorf("loopback %v: HTTP %d", loopback, got.status)
 		}

@@ -183,7 +183,7 @@ func TestAToolThatIsHiddenIsAnsweredAsOneThatIsAbsent(t *testing.T) {
 	r.edit(func() {
 		r.listed = append(r.listed, describe(t, "wipe_ledger", "x")) // the server has it, the manager does not know it
 	})
-	if _, err := r.server.define(t.Context(), "update_invoice", r.clock.Now()); err != nil {
+	if _, err := r.server.define(t.Context(), "update_invoice"); err != nil {
 		t.Fatal(err)
 	}
 	hidden, absent := r.post(toolCall("wipe_ledger", `{}`)), r.post(toolCall("zzzz_nothing", `{}`))

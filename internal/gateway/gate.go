@@ -101,7 +101,7 @@ func (g *gated) prepare() (ready, done bool) {
 		g.deny(g.judged, g.known)
 		return false, true
 	}
-	definition, err := g.server.define(g.request.Context(), g.message.Call.Name, g.Clock.Now())
+	definition, err := g.server.define(g.request.Context(), g.message.Call.Name)
 	// What the server said just now may have changed the verdict: it is drift from then on.
 	if g.judged, ok = g.judge(); !ok || g.decision.Effect == policy.Deny {
 		return false, false

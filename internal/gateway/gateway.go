@@ -42,9 +42,9 @@ type Gateway struct {
 	Servers map[types.NamespacedName]*Server
 	// Authenticate tells who sends a request, by a token for one of audiences: Authenticate of an identity.Authenticator.
 	Authenticate func(ctx context.Context, r *http.Request, audiences []string) (identity.Caller, error)
-	// Everybody is who every call counts for, without a token; it counts on a loopback listener only. Without a username
+	// Everybody is the username that every call counts for, without a token; it counts on a loopback listener only. With ""
 	// every request is authenticated.
-	Everybody v1alpha1.Requester
+	Everybody string
 	// Metadata names the resources that tokens are for, and tells clients where to get one.
 	Metadata *identity.Metadata
 	// Audiences are what a token may be for besides the resource of its server.
@@ -68,12 +68,10 @@ type Gateway struct {
 	// Tracer makes a span of every message; nil makes none.
 	Tracer *tracing.Tracer
 	// Stopping ends when the gateway is to stop: streams that agents only listen on end then, so that they do not keep
-	// it from stopping. Nil for never.
+	// it from stopping.
 	Stopping context.Context
 	// Limits bound what is taken, kept and passed on.
 	Limits Limits
-	// MaxStaleness is how old the last proof of the watch may be for anything.
-	MaxStaleness time.Duration
 
 	callers     callers        // what is under way
 	held        atomic.Int64   // bytes of the messages of calls with effects that are under way
@@ -211,9 +209,6 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 // untilStopping bounds what has no end of its own by the end of the gateway.
 func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	if g.Stopping == nil {
-		return ctx, cancel
-	}
 	stop := context.AfterFunc(g.Stopping, cancel)
 	return ctx, func() { stop(); cancel() }
 }
@@ -255,7 +250,7 @@ func (g *Gateway) Ready() error {
 		if server.Snapshot() == nil {
 			return fmt.Errorf("GovernedServer %s is not known", server.Key)
 		}
-		if server.Freshness(g.Clock.Now(), g.MaxStaleness) == policy.Stale {
+		if server.Freshness() == policy.Stale {
 			return fmt.Errorf("what is known of GovernedServer %s is stale", server.Key)
 		}
 	}

@@ -46,8 +46,6 @@ type Acknowledger struct {
 	Clock   clock.WithTicker
 	// Gateway is the name of this gateway.
 	Gateway string
-	// MaxStaleness is how old the last proof of the watch may be: a gateway that does not know better says nothing.
-	MaxStaleness time.Duration
 	// Jitter is from 0 to 1, anew each time, so that gateways that started together do not write together.
 	Jitter  func() float64
 	Metrics *Metrics
@@ -84,7 +82,7 @@ func (a *Acknowledger) Run(ctx context.Context) error {
 func (a *Acknowledger) acknowledge(ctx context.Context) {
 	for key, server := range a.Servers {
 		now, snap := a.Clock.Now(), server.Snapshot()
-		if snap == nil || server.Freshness(now, a.MaxStaleness) == policy.Stale {
+		if snap == nil || server.Freshness() == policy.Stale { // who does not know better says nothing
 			continue
 		}
 		was := a.said[key]

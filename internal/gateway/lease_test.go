@@ -46,7 +46,7 @@ func newDesk(t *testing.T) *desk {
 			return d.err
 		},
 	}).Build()
-	d.Acknowledger = &Acknowledger{Client: api, Servers: d.r.gateway.Servers, Clock: d.r.clock, Gateway: "gw", MaxStaleness: 5 * time.Minute,
+	d.Acknowledger = &Acknowledger{Client: api, Servers: d.r.gateway.Servers, Clock: d.r.clock, Gateway: "gw",
 		Jitter: func() float64 { return 1 }, Metrics: d.r.gateway.Metrics}
 	return d
 }

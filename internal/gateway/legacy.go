@@ -261,14 +261,10 @@ func (s *legacyStream) lasts(dies time.Time) bool {
 	if !s.Clock.Now().Before(until) { // it passed before there was a timer
 		return false
 	}
-	var stopping <-chan struct{}
-	if s.Stopping != nil {
-		stopping = s.Stopping.Done()
-	}
 	select {
 	case <-s.ended:
 	case <-s.agent.Done():
-	case <-stopping:
+	case <-s.Stopping.Done():
 	case <-changed:
 		return true
 	case <-timer.C():

@@ -113,7 +113,7 @@ func notForeseen(err error, then string) notice {
 func (g *gated) foresee(name string, how asking) (foreseen, error) {
 	ctx, cancel := context.WithTimeout(g.request.Context(), previewWithin)
 	defer cancel()
-	definition, undefined := g.server.define(ctx, name, g.Clock.Now())
+	definition, unlisted := g.server.define(ctx, name)
 	// What the server said just now may have changed what the tool counts as.
 	j, ok := g.judge()
 	if !ok {
@@ -125,7 +125,7 @@ func (g *gated) foresee(name string, how asking) (foreseen, error) {
 		return foreseen{}, fmt.Errorf("the policy does not ask for a call of %s any more", name)
 	case err != nil:
 		return foreseen{}, err
-	case undefined != nil:
+	case unlisted != nil:
 		return foreseen{}, fmt.Errorf("the server does not say now what %s is", name)
 	}
 	if how != askFirst {

@@ -99,7 +99,7 @@ func newRig(t testing.TB) *rig {
 		r.listed = append(r.listed, d)
 		r.governed.Status.Tools = append(r.governed.Status.Tools, v1alpha1.ToolStatus{Name: name, ClassifiedTier: tier, Tier: tier, Digest: d.Digest()})
 	}
-	r.server = &Server{Key: billing, Clock: r.clock, List: r.list}
+	r.server = &Server{Key: billing, Clock: r.clock, MaxStaleness: 5 * time.Minute, List: r.list}
 	r.receipts = filepath.Join(t.TempDir(), "receipts.jsonl")
 	writer, err := receipt.Open(receipt.Options{Path: r.receipts, Gateway: "gw", Now: r.now})
 	if err != nil {
@@ -107,9 +107,9 @@ func newRig(t testing.TB) *rig {
 	}
 	t.Cleanup(func() { writer.Close() })
 	r.gateway = &Gateway{
-		Servers: map[types.NamespacedName]*Server{billing: r.server}, Everybody: v1alpha1.Requester{Username: agent}, Metadata: &identity.Metadata{PublicURL: publicURL}, Votes: r.count,
+		Servers: map[types.NamespacedName]*Server{billing: r.server}, Everybody: agent, Metadata: &identity.Metadata{PublicURL: publicURL}, Votes: r.count,
 		Approvals: &approval.Store{Client: r.api, Clock: r.clock, Gateway: "gw", NewClaim: r.newID},
-		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: newMetrics(t), MaxStaleness: 5 * time.Minute, Limits: DefaultLimits(),
+		Receipts:  writer, Clock: r.clock, NewID: r.newID, Loopback: true, Metrics: newMetrics(t), Stopping: t.Context(), Limits: DefaultLimits(),
 	}
 	r.edit(nil)
 	r.server.Dial(&up, r.server.Snapshot().EndpointDigest)

@@ -39,6 +39,8 @@ type Server struct {
 	Call func(ctx context.Context, up endpoint.Upstream, definition tool.Descriptor, arguments []byte) ([]byte, error)
 	// Clock tells the time.
 	Clock clock.PassiveClock
+	// MaxStaleness is how old the last proof of the watch may be for anything.
+	MaxStaleness time.Duration
 
 	view     snapshot.Store
 	sessions sessions
@@ -189,7 +191,7 @@ const (
 // what was classified, at most every listEvery and whenever the manager has learned of something new: nobody is asked
 // about a definition that is gone. The listing is shared by all calls that wait for one, and does not end
 // with the call that began it.
-func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.Descriptor, error) {
+func (s *Server) define(ctx context.Context, name string) (tool.Descriptor, error) {
 	up, snap := s.upstream.Load(), s.Snapshot()
 	if up == nil || snap == nil || up.digest != snap.EndpointDigest {
 		return tool.Descriptor{}, errNotDefined // what is dialled is not what is governed, for a moment
@@ -198,7 +200,7 @@ func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.D
 		return d, nil
 	}
 	listed := s.listing.DoChan(up.digest, func() (any, error) {
-		return nil, s.list(context.WithoutCancel(ctx), up, now)
+		return nil, s.list(context.WithoutCancel(ctx), up)
 	})
 	select {
 	case <-ctx.Done():
@@ -218,7 +220,8 @@ func (s *Server) define(ctx context.Context, name string, now time.Time) (tool.D
 }
 
 // list asks the server for its tools, unless that was done just now.
-func (s *Server) list(ctx context.Context, up *dialled, now time.Time) error {
+func (s *Server) list(ctx context.Context, up *dialled) error {
+	now := s.Clock.Now()
 	s.mu.Lock()
 	recent := now.Sub(s.listedAt) < listEvery
 	if !recent {
@@ -321,15 +324,15 @@ func (s *Server) forget() {
 func (s *Server) Prove(at time.Time) { s.proven.Store(at.UnixNano()) }
 
 // Freshness says how far the snapshot can be trusted now: an effect needs a proof within effectProof while any tool
-// runs unattended, and nothing may rest on a snapshot older than maxStaleness.
-func (s *Server) Freshness(now time.Time, maxStaleness time.Duration) policy.Freshness {
+// runs unattended, and nothing may rest on a snapshot older than MaxStaleness.
+func (s *Server) Freshness() policy.Freshness {
 	snap, proven := s.Snapshot(), s.proven.Load()
 	if snap == nil || proven == 0 {
 		return policy.Stale
 	}
-	age := now.Sub(time.Unix(0, proven))
+	age := s.Clock.Since(time.Unix(0, proven))
 	switch {
-	case age > maxStaleness:
+	case age > s.MaxStaleness:
 		return policy.Stale
 	case age > effectProof && snap.Policy.AnyUnattended():
 		return policy.Unproven

@@ -41,7 +41,7 @@ func (c *call) freeTasks(next func([]byte) []byte) func([]byte) []byte {
 // judge asks the policy in force about the message. What became of a call that was let through may be asked also where
 // the server may be asked for nothing but its tools.
 func (m *other) judge(snap *snapshot.Snapshot) policy.Decision {
-	d := snap.Policy.Other(m.principal, m.server.Freshness(m.Clock.Now(), m.MaxStaleness))
+	d := snap.Policy.Other(m.principal, m.server.Freshness())
 	if d.Reason != policy.ReasonMethodDenied || !m.message.AboutTasks() {
 		return d
 	}
@@ -108,7 +108,7 @@ func (m *other) refuseInput(w http.ResponseWriter, snap *snapshot.Snapshot, f *o
 	observes := snap.Policy.Other(m.principal, policy.Fresh).Observed != nil
 	if f != nil {
 		d = snap.Policy.Decide(policy.Call{
-			Tool: f.Of.line.Tool, Arguments: f.Of.arguments(), Principal: m.principal, Freshness: m.server.Freshness(m.Clock.Now(), m.MaxStaleness),
+			Tool: f.Of.line.Tool, Arguments: f.Of.arguments(), Principal: m.principal, Freshness: m.server.Freshness(),
 		})
 		observes = d.Observed != nil
 		n = f.Of.refusesAnswer(would(d))

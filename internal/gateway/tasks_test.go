@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
-	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
@@ -180,14 +179,7 @@ func TestATaskIsItsCallersAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.tasked(taskOf2025)
-	r.gateway.Everybody = v1alpha1.Requester{}
-	r.gateway.Authenticate = func(_ context.Context, rq *http.Request, _ []string) (identity.Caller, error) {
-		name, found := strings.CutPrefix(rq.Header.Get("Authorization"), "Bearer ")
-		if !found {
-			return identity.Caller{}, errors.New("no token")
-		}
-		return identity.Caller{Username: name}, nil
-	}
+	r.authenticated()
 	mine, theirs := []string{"Authorization", "Bearer " + agent}, []string{"Authorization", "Bearer eve"}
 	list := `{"jsonrpc":"2.0","id":9,"method":"tasks/list","params":{}}`
 	const both = `{"tasks":[{"taskId":"t1","status":"working"},{"taskId":"of a read","status":"working"}]}`

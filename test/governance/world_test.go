@@ -381,7 +381,7 @@ func (w *world) start(name string, options ...doorOption) (*gateway.Gateway, *do
 	}
 	key := types.NamespacedName{Namespace: w.namespace, Name: "billing"}
 	d := &door{w: w, name: name, path: parts.receipts}
-	d.server = &gateway.Server{Key: key, Clock: parts.clock, List: list, Call: call}
+	d.server = &gateway.Server{Key: key, Clock: parts.clock, MaxStaleness: 5 * time.Minute, List: list, Call: call}
 	servers := map[types.NamespacedName]*gateway.Server{key: d.server}
 	cache, err := gateway.NewCache(parts.api, scheme, servers, fixture.SystemNamespace)
 	if err != nil {
@@ -401,13 +401,13 @@ func (w *world) start(name string, options ...doorOption) (*gateway.Gateway, *do
 	}
 	d.keyring = &gateway.Keyring{Cache: keys, Client: live, Namespace: fixture.SystemNamespace, Roots: []ed25519.PublicKey{w.site.root}, Clock: parts.clock, Metrics: metrics}
 	g := &gateway.Gateway{
-		Servers: servers, Everybody: v1alpha1.Requester{Username: "system:serviceaccount:" + w.namespace + ":gateway-billing"}, Metadata: &identity.Metadata{PublicURL: "http://localhost"}, Votes: d.keyring.Count,
+		Servers: servers, Everybody: "system:serviceaccount:" + w.namespace + ":gateway-billing", Metadata: &identity.Metadata{PublicURL: "http://localhost"}, Votes: d.keyring.Count,
 		Approvals: &approval.Store{Client: live, Clock: parts.clock, Gateway: name, NewClaim: uuid.NewString},
 		Receipts:  d.receipts, Clock: parts.clock, NewID: uuid.NewString, Loopback: true,
-		Metrics: metrics, MaxStaleness: 5 * time.Minute, Limits: gateway.DefaultLimits(),
+		Metrics: metrics, Stopping: w.t.Context(), Limits: gateway.DefaultLimits(),
 	}
 	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: parts.clock, Allow: loopback, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: fixture.SystemNamespace}
-	acknowledger := &gateway.Acknowledger{Client: live, Servers: servers, Clock: parts.clock, Gateway: name, MaxStaleness: 5 * time.Minute, Jitter: rand.Float64, Metrics: metrics}
+	acknowledger := &gateway.Acknowledger{Client: live, Servers: servers, Clock: parts.clock, Gateway: name, Jitter: rand.Float64, Metrics: metrics}
 	stopWatch := w.background("gateway "+name, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return watcher.Run(ctx) })

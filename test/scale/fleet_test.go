@@ -92,7 +92,7 @@ func (f *fleet) launch(accounts []*rest.Config) {
 		}
 	})
 	for i, account := range accounts {
-		server := &gateway.Server{Key: f.key, Clock: clock.RealClock{}}
+		server := &gateway.Server{Key: f.key, Clock: clock.RealClock{}, MaxStaleness: 5 * time.Minute}
 		f.gateways = append(f.gateways, server)
 		f.start(ctx, group, account, fmt.Sprint("gateway-", i), server)
 	}
@@ -112,7 +112,7 @@ func (f *fleet) start(ctx context.Context, group *errgroup.Group, account *rest.
 	must(f.t, err)
 	watcher := &gateway.Watcher{Cache: cache, Client: live, Servers: servers, Clock: clock.RealClock{}, Library: policy.NewLibrary(),
 		OperatorNamespace: fixture.SystemNamespace, Metrics: metrics}
-	acknowledger := &gateway.Acknowledger{Client: live, Servers: servers, Clock: clock.RealClock{}, Gateway: name, MaxStaleness: 5 * time.Minute,
+	acknowledger := &gateway.Acknowledger{Client: live, Servers: servers, Clock: clock.RealClock{}, Gateway: name,
 		Jitter: rand.Float64, Metrics: metrics}
 	group.Go(func() error { return watcher.Run(ctx) })
 	group.Go(func() error { return acknowledger.Run(ctx) })
@@ -209,7 +209,7 @@ func effect(s *gateway.Server) policy.Effect {
 	if snap == nil {
 		return policy.Deny
 	}
-	return snap.Policy.Decide(policy.Call{Tool: refund, Arguments: expr.NewArguments([]byte("{}")), Freshness: s.Freshness(time.Now(), 5*time.Minute)}).Effect
+	return snap.Policy.Decide(policy.Call{Tool: refund, Arguments: expr.NewArguments([]byte("{}")), Freshness: s.Freshness()}).Effect
 }
 
 // await waits until every gateway has this effect, and returns when each of them had.
