@@ -24,35 +24,36 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
-	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
 // call is one tools/call on its way through the gateway.
 type call struct {
-	*Gateway
-	caller    // whose call it is
-	server    *Server
-	message   wire.Message
+	arrival
 	arguments *expr.Arguments // those of message, read once whatever looks at them
-	request   *http.Request
 	reply     *reply
 	id        string
 	started   time.Time
-	meant     meaning        // the last that was worked out
-	doubted   bool           // it was said that part of the policy cannot be evaluated for the call
-	undefined bool           // the server does not say what the tool is
-	legacy    *legacyRequest // how it goes to a server of HTTP+SSE; nil to any other
+	meant     meaning // the last that was worked out
+	reported  bool    // people were told that part of the policy cannot be evaluated for the call
+	unknown   bool    // the server does not say what the tool is
 	// wouldRefuse is the code by which the way that the call takes would be refused if the server did not only observe.
 	wouldRefuse string
 	// name, cancel and cancelled: its client can cancel it as long as it has not left.
 	name      waitingFor
 	cancel    func()
 	cancelled bool
-	span      *tracing.Span
 }
 
-// send sends the call to the server and returns its answer; sent is as of Server.send.
+// call returns the call that the message asks for; w takes the answer.
+func (a arrival) call(w http.ResponseWriter) *call {
+	return &call{
+		arrival: a, arguments: expr.NewArguments(a.message.Call.Arguments), reply: newReply(w, a.request, a.message, a.span),
+		id: a.NewID(), started: a.Clock.Now(),
+	}
+}
+
+// send sends the call to the server and returns its answer; sent is as of Gateway.send.
 func (c *call) send(ctx context.Context, out outbound) (resp *http.Response, sent bool, err error) {
 	if c.legacy != nil {
 		return c.legacy.exchange(ctx, out, nil)
@@ -81,7 +82,7 @@ func (c *call) judge() (judged, bool) {
 		return judged{}, false
 	}
 	j := judged{snap, snap.Policy.Decide(c.question())}
-	c.doubt(j.decision)
+	c.reportUncertain(j.decision)
 	return j, true
 }
 
@@ -92,13 +93,13 @@ func (c *call) question() policy.Call {
 	}
 }
 
-// doubt tells people, once a call, of a policy that could not be evaluated for it.
-func (c *call) doubt(d policy.Decision) {
+// reportUncertain tells people, once a call, of a policy that could not be evaluated for it.
+func (c *call) reportUncertain(d policy.Decision) {
 	uncertain := uncertainty(d)
-	if uncertain == "" || c.doubted {
+	if uncertain == "" || c.reported {
 		return
 	}
-	c.doubted = true
+	c.reported = true
 	c.Metrics.notEvaluated(c.server.Key)
 	if c.server.unevaluated.due(c.Clock.Now()) {
 		log.FromContext(c.request.Context()).Info("policy not evaluated", "server", c.server.Key.String(), "tool", c.message.Call.Name, "reason", uncertain)
@@ -257,14 +258,14 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 	}
 	spec.GatedBy = glyph.Cut(spec.GatedBy, maxGatedBy)
 	if !shown.Fits {
-		spec.ApproveVerbs = unseen(spec.ApproveVerbs)
+		spec.ApproveVerbs = verbsUnseen(spec.ApproveVerbs)
 	}
 	return spec, nil
 }
 
-// unseen returns the verbs for a call that people do not see whole: approve-irreversible stands in for the verb of a
+// verbsUnseen returns the verbs for a call that people do not see whole: approve-irreversible stands in for the verb of a
 // milder tier, and what rules ask for stays.
-func unseen(verbs []string) []string {
+func verbsUnseen(verbs []string) []string {
 	strict := []string{v1alpha1.VerbApproveIrreversible}
 	for _, verb := range verbs {
 		if verb != v1alpha1.VerbApprove && verb != v1alpha1.VerbApproveIrreversible {

@@ -20,7 +20,7 @@ func (g *gated) cancelOutdated(ctx context.Context) {
 			continue
 		}
 		if err := g.Approvals.Cancel(ctx, r, v1alpha1.CancelToolChanged); err == nil && r.Spec.Arguments == g.want.Arguments {
-			g.replaced = replaced(r.Name, v1alpha1.CancelToolChanged, g.decision)
+			g.replaced = wasCancelled(r.Name, v1alpha1.CancelToolChanged, g.decision)
 		}
 	}
 }

@@ -42,8 +42,8 @@ type execution struct {
 	*fate
 	// round is the call that the message goes on with, nil for one that is a call of its own.
 	round *openCall
-	// goesOn tells that the answer did not end the call.
-	goesOn bool
+	// outlives tells that the call outlives its answer.
+	outlives bool
 	// overtakenBy says why the call did not leave after all.
 	overtakenBy string
 }
@@ -255,7 +255,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 	}
 	err := pumpEvents(resp.Body, e.Limits.Event, sink, e.span.Watch(func(message []byte) []byte {
 		if answer, found, err := wire.ScanAnswer(message); err == nil && found && slices.Equal(answer.ID, e.message.ID) {
-			if !e.goesOn && !e.keep(answer) {
+			if !e.outlives && !e.keep(answer) {
 				e.settle(outcomeOf(answer), message)
 			}
 			e.recordPromptly()
@@ -263,7 +263,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		return clean(message)
 	}))
 	switch {
-	case e.goesOn || e.over():
+	case e.outlives || e.over():
 		e.record()
 	case errors.Is(err, wire.ErrEventTooLarge):
 		e.oversized(codeEventTooLarge)

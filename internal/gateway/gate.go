@@ -34,8 +34,8 @@ type gated struct {
 	// until is the end of the hold, nextSign the time of the next sign of life.
 	until, nextSign time.Time
 	ticks           int
-	// doubt tells that the same action was sent before without a request, and nobody knows whether it took effect.
-	doubt bool
+	// sentBefore tells that the same action was sent before without a request, and nobody knows whether it took effect.
+	sentBefore bool
 	// replaced tells of a request that was cancelled, so that a person is asked anew.
 	replaced string
 	// tally are the votes on the approval that is spent.
@@ -75,7 +75,7 @@ func (c *call) gate() {
 		if g.decision.Effect == policy.Allow && c.Receipts.Unclear(g.want.ActionHash) {
 			// It may have taken effect the last time: whether it runs again is a person's to say.
 			g.decision = g.snap.Policy.Attended(g.decision, "an earlier call of unknown outcome")
-			g.want.GatedBy, g.doubt = g.decision.GatedBy, true
+			g.want.GatedBy, g.sentBefore = g.decision.GatedBy, true
 		}
 		if g.until.IsZero() {
 			g.until, g.nextSign = c.started.Add(hold(g.snap.Server)), c.started.Add(progressEvery)
@@ -106,14 +106,14 @@ func (g *gated) prepare() (ready, done bool) {
 	if g.judged, ok = g.judge(); !ok || g.decision.Effect == policy.Deny {
 		return false, false
 	}
-	g.undefined, g.wouldRefuse = err != nil, ""
+	g.unknown, g.wouldRefuse = err != nil, ""
 	// The revision that HTTP+SSE belongs to knows no tasks.
 	if g.message.Call.Task && (g.legacy != nil || !runsAsTask(definition)) {
 		g.wouldRefuse = codeNoTask
 	}
 	switch {
 	case g.observed():
-	case g.undefined:
+	case g.unknown:
 		g.refuse(g.judged, nil, undefined())
 		return false, true
 	case g.wouldRefuse != "":

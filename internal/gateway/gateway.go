@@ -19,7 +19,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/approval"
-	"github.com/tidewaiter/tidewaiter/internal/expr"
 	"github.com/tidewaiter/tidewaiter/internal/identity"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
@@ -226,18 +225,13 @@ func (g *Gateway) servePost(w *patient, r *http.Request, server *Server, who cal
 		}
 		defer t.leave()
 	}
-	span := g.Tracer.Serve(r, server.Key, message)
-	defer span.End()
+	a := arrival{Gateway: g, caller: who, server: server, message: message, request: r, span: g.Tracer.Serve(r, server.Key, message)}
+	defer a.span.End()
 	if message.Call != nil {
-		c := &call{
-			Gateway: g, caller: who, server: server, message: message, arguments: expr.NewArguments(message.Call.Arguments), request: r,
-			id: g.NewID(), started: g.Clock.Now(), reply: newReply(w, r, message), span: span,
-		}
-		c.reply.span = span
-		c.serve()
+		a.call(w).serve()
 		return
 	}
-	m := &other{Gateway: g, caller: who, server: server, message: message, request: r, span: span}
+	m := other{a}
 	m.serve(w)
 }
 

@@ -55,7 +55,7 @@ func TestNobodyIsAskedAndNothingSpentForAClientThatHasGone(t *testing.T) {
 				t.Fatal(refusal)
 			}
 			request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/mcp", nil)
-			c := &call{Gateway: r.gateway, caller: callerOfRig(), server: r.server, message: message, request: request, id: "id", started: r.clock.Now(), reply: newReply(httptest.NewRecorder(), request, message)}
+			c := arrival{Gateway: r.gateway, caller: callerOfRig(), server: r.server, message: message, request: request}.call(httptest.NewRecorder())
 			j, _ := c.judge()
 			want, err := c.describe(j, j.snap.Definitions[message.Call.Name])
 			if err != nil {

@@ -191,7 +191,7 @@ func TestOnlyAConnectionThatTakesNoOtherRequestIsEnded(t *testing.T) {
 	message := wire.Message{Call: &wire.Call{}}
 	for major, want := range map[int]string{1: "close", 2: ""} {
 		w := httptest.NewRecorder()
-		newReply(w, &http.Request{ProtoMajor: major, Header: http.Header{}}, message).last()
+		newReply(w, &http.Request{ProtoMajor: major, Header: http.Header{}}, message, nil).last()
 		if got := w.Header().Get("Connection"); got != want {
 			t.Errorf("HTTP/%d: Connection: %q, want %q", major, got, want)
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/tidewaiter/tidewaiter/internal/expr"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
@@ -76,48 +75,55 @@ func (g *Gateway) postLegacy(w *patient, r *http.Request, server *Server, who ca
 		return
 	}
 	p := &legacyRequest{stream: s, id: wire.IDOf(message.ID), done: make(chan struct{})}
-	span := g.Tracer.Serve(r, server.Key, message)
-	if message.Call == nil {
-		defer span.End() // that of a call ends with the call
+	a := arrival{Gateway: g, caller: who, server: server, message: message, request: r, legacy: p, span: g.Tracer.Serve(r, server.Key, message)}
+	if message.Call != nil {
+		s.start(w, a)
+		return
 	}
-	m := &other{Gateway: g, caller: who, server: server, message: message, request: r, legacy: p, span: span}
+	defer a.span.End()
+	m := other{a}
 	if message.Kind != wire.Request {
 		m.serve(w)
 		return
 	}
-	t, ok := g.takePlace(w, server, who, awaiting, message.ID)
-	if !ok {
-		return
-	}
-	p.place = t
-	ctx := s.agent
-	if message.Call != nil {
-		p.size = len(message.Raw)
-		ctx, p.cancel = context.WithCancel(s.agent)
-	}
-	if code, refusal := s.enter(p); refusal != nil {
-		t.leave()
-		if p.cancel != nil {
-			p.cancel()
-		}
-		span.Refused(refusal.Code)
-		span.End()
-		g.refuseMessage(w, server, code, refusal)
-		return
-	}
-	if message.Call == nil {
+	if s.admit(w, a) {
 		m.serve(w)
 		s.settle(p)
+	}
+}
+
+// start takes a call, whose answer goes to the stream.
+func (s *legacyStream) start(w http.ResponseWriter, a arrival) {
+	p := a.legacy
+	p.size = len(a.message.Raw)
+	ctx, cancel := context.WithCancel(s.agent)
+	p.cancel = cancel
+	if !s.admit(w, a) {
+		cancel()
+		a.span.End()
 		return
 	}
-	c := &call{
-		Gateway: g, caller: who, server: server, message: message, arguments: expr.NewArguments(message.Call.Arguments), request: r.WithContext(ctx),
-		id: g.NewID(), started: g.Clock.Now(), reply: newReply(legacyWriter{p}, r, message), legacy: p, span: span,
-	}
-	c.reply.span = span
+	a.request = a.request.WithContext(ctx)
+	c := a.call(legacyWriter{p})
 	c.reply.events, c.reply.committed = true, true // all that the agent is told comes as events
 	w.WriteHeader(http.StatusAccepted)
 	go s.run(c) // it outlives its POST; its stream waits for it
+}
+
+// admit notes a request that has no answer yet, or refuses it.
+func (s *legacyStream) admit(w http.ResponseWriter, a arrival) bool {
+	t, ok := a.takePlace(w, a.server, a.caller, awaiting, a.message.ID)
+	if !ok {
+		return false
+	}
+	a.legacy.place = t
+	code, refusal := s.enter(a.legacy)
+	if refusal != nil {
+		t.leave()
+		a.span.Refused(refusal.Code)
+		a.refuseMessage(w, a.server, code, refusal)
+	}
+	return refusal == nil
 }
 
 // run takes a call to its end. A fault in it ends the call and nothing else, as in a handler of HTTP.

@@ -70,7 +70,7 @@ func (s *Server) read(list []wire.ListedTool, principal expr.Principal) (seen []
 		d, found := snap.Definitions[t.Name]
 		switch {
 		case found && bytes.Equal(d.Raw, t.Raw):
-		case !found && hidden(snap, t.Name, principal):
+		case !found && keptFrom(snap, t.Name, principal):
 			continue
 		default:
 			var err error
@@ -83,8 +83,8 @@ func (s *Server) read(list []wire.ListedTool, principal expr.Principal) (seen []
 	return seen, true
 }
 
-// hidden tells whether a tool that nobody classified is kept from the caller.
-func hidden(snap *snapshot.Snapshot, name string, principal expr.Principal) bool {
+// keptFrom tells whether a tool that nobody classified is kept from a caller.
+func keptFrom(snap *snapshot.Snapshot, name string, principal expr.Principal) bool {
 	if _, classified := snap.Policy.Standing(name); classified {
 		return false
 	}

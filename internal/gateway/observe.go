@@ -13,11 +13,11 @@ func (c *call) observation(d policy.Decision) *receipt.Observed {
 	if d.Observed == nil {
 		return nil
 	}
-	would := observed(*d.Observed)
+	would := asObserved(*d.Observed)
 	reads := judged{decision: *d.Observed}.reads()
 	switch {
 	case d.Observed.Effect == policy.Deny || reads:
-	case c.undefined:
+	case c.unknown:
 		would = &receipt.Observed{Verdict: receipt.VerdictDeny, Code: codeUndefined}
 	case c.wouldRefuse != "":
 		would = &receipt.Observed{Verdict: receipt.VerdictDeny, Code: c.wouldRefuse}
@@ -25,7 +25,7 @@ func (c *call) observation(d policy.Decision) *receipt.Observed {
 	return would
 }
 
-// observed returns a verdict as receipts keep one that was not put into force.
-func observed(d policy.Decision) *receipt.Observed {
+// asObserved returns a verdict as receipts keep one that was not put into force.
+func asObserved(d policy.Decision) *receipt.Observed {
 	return &receipt.Observed{Verdict: receipt.Verdict(d.Effect.String()), Code: string(d.Reason), GatedBy: d.GatedBy}
 }

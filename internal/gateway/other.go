@@ -17,15 +17,7 @@ import (
 )
 
 // other is a message of an agent that is no call of a tool.
-type other struct {
-	*Gateway
-	caller  // whose message it is
-	server  *Server
-	message wire.Message
-	request *http.Request
-	legacy  *legacyRequest // how it goes to a server of HTTP+SSE; nil to any other
-	span    *tracing.Span
-}
+type other struct{ arrival }
 
 // codeByPolicy is the code of the JSON-RPC error by which the gateway refuses what is well-formed and no call of a tool.
 const codeByPolicy = -32010
@@ -53,7 +45,7 @@ func (m *other) serve(w http.ResponseWriter) {
 	}
 	if d.Observed != nil && d.Observed.Effect != policy.Allow {
 		r := m.receipt(snap, d)
-		r.Observed = observed(*d.Observed)
+		r.Observed = asObserved(*d.Observed)
 		if _, err := m.Receipts.Append(r, receipt.Batched); err != nil {
 			m.refuseUnrecorded(w)
 			return

@@ -129,7 +129,7 @@ func (g *gated) foresee(name string, how asking) (foreseen, error) {
 		return foreseen{}, fmt.Errorf("the server does not say now what %s is", name)
 	}
 	if how != askFirst {
-		return g.call.foresee(ctx, j, definition, asked, how)
+		return g.callPreview(ctx, j, definition, asked, how)
 	}
 	// The hash of the action names the requester too: nobody gets an answer that another one was let ask for.
 	key := strings.Join([]string{g.want.ActionHash, name, string(asked.Arguments)}, "\x00")
@@ -137,7 +137,7 @@ func (g *gated) foresee(name string, how asking) (foreseen, error) {
 		// It goes on for the others when the agent that began it goes.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), previewWithin)
 		defer cancel()
-		return g.call.foresee(ctx, j, definition, asked, how)
+		return g.callPreview(ctx, j, definition, asked, how)
 	})
 	select {
 	case <-ctx.Done():
@@ -147,8 +147,8 @@ func (g *gated) foresee(name string, how asking) (foreseen, error) {
 	}
 }
 
-// foresee calls a tool that reads, on behalf of the gateway, with a receipt like any read.
-func (c *call) foresee(ctx context.Context, j judged, definition tool.Descriptor, asked policy.Preview, how asking) (foreseen, error) {
+// callPreview calls a tool that reads, on behalf of the gateway, with a receipt like any read.
+func (c *call) callPreview(ctx context.Context, j judged, definition tool.Descriptor, asked policy.Preview, how asking) (foreseen, error) {
 	defer c.server.previews.Add(-1)
 	if c.server.previews.Add(1) > maxPreviews && how != askLast {
 		return foreseen{}, errors.New("too many previews of this server are under way")

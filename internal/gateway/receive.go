@@ -13,8 +13,20 @@ import (
 
 	"github.com/mark3labs/mcp-go/mcp"
 
+	"github.com/tidewaiter/tidewaiter/internal/tracing"
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
+
+// arrival is one message of an agent on its way through the gateway.
+type arrival struct {
+	*Gateway
+	caller  // whose message it is
+	server  *Server
+	message wire.Message
+	request *http.Request
+	legacy  *legacyRequest // how it goes to a server of HTTP+SSE; nil to any other
+	span    *tracing.Span
+}
 
 // receive reads the message of a POST, within bounds and beyond doubt, or refuses it. As long as it arrives it takes a
 // place of its caller.

@@ -30,9 +30,9 @@ type reply struct {
 	answered  bool // by the gateway
 }
 
-func newReply(w http.ResponseWriter, r *http.Request, m wire.Message) *reply {
+func newReply(w http.ResponseWriter, r *http.Request, m wire.Message, span *tracing.Span) *reply {
 	return &reply{
-		w: w, id: m.ID, token: m.Call.ProgressToken,
+		w: w, id: m.ID, token: m.Call.ProgressToken, span: span,
 		events:    strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/event-stream"),
 		stateless: mcp.RequiresStandardHeaders(r.Header.Get(mcp.HeaderProtocolVersion)),
 		task:      m.Call.Task,

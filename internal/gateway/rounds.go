@@ -144,8 +144,8 @@ func (e *execution) keep(answer wire.Answer) bool {
 			e.kept = append([]byte{}, arguments...)
 		}
 	}
-	e.goesOn = e.server.flows.Keep(f, *answer.Next, e.Clock.Now())
-	return e.goesOn
+	e.outlives = e.server.flows.Keep(f, *answer.Next, e.Clock.Now())
+	return e.outlives
 }
 
 // maxKept bounds the arguments that are kept with a call that goes on, in bytes. Those of a longer one count as not known.

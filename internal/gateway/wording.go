@@ -60,7 +60,7 @@ func (g *gated) pending(request *v1alpha1.ApprovalRequest) (done bool) {
 		text = fmt.Sprintf("the approval %s of this very call is being used right now. Send the call again in a while to learn how it ended.", request.Name)
 	case g.replaced != "":
 		text += g.replaced
-	case g.doubt:
+	case g.sentBefore:
 		text += " The same action was sent before, and nobody knows whether it took effect."
 	case request.Spec.Attempt > 1:
 		text += " The same action was asked before."
@@ -103,7 +103,7 @@ func (g *gated) ended(request *v1alpha1.ApprovalRequest) (done bool) {
 			return g.runUnattended(nil)
 		}
 		if c := request.Status.Cancellation; c != nil {
-			g.replaced = replaced(request.Name, c.Reason, g.decision)
+			g.replaced = wasCancelled(request.Name, c.Reason, g.decision)
 		}
 		return g.ask(request.Spec.Attempt + 1)
 	default:
@@ -125,8 +125,8 @@ func failed(request *v1alpha1.ApprovalRequest) string {
 	}
 }
 
-// replaced tells of a request that was cancelled; d is the verdict that holds now.
-func replaced(name string, reason v1alpha1.CancellationReason, d policy.Decision) string {
+// wasCancelled tells of a request that was cancelled; d is the verdict that holds now.
+func wasCancelled(name string, reason v1alpha1.CancellationReason, d policy.Decision) string {
 	why := "what it asked about has changed"
 	switch reason {
 	case v1alpha1.CancelVotesVoid:
