@@ -50,7 +50,7 @@ var errNobody = errors.New("the gateway does not know yet whose tokens the API s
 
 func (d *door) ready() error {
 	if !d.open.Load() {
-		return errNobody
+		return fmt.Errorf("%w; mend the connection to it: the log says what it does not answer", errNobody)
 	}
 	return d.gateway.Ready()
 }

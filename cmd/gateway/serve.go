@@ -133,18 +133,23 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 
 // list asks a server for its tools, as the manager does.
 func list(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error) {
-	transport := up.Transport()
-	defer transport.CloseIdleConnections()
-	result, err := discovery.Tools(ctx, discovery.Target{URL: up.URL, SSE: up.SSE, Headers: up.Headers, Transport: transport})
+	target, leave := targetOf(up)
+	defer leave()
+	result, err := discovery.Tools(ctx, target)
 	return result.Tools, err
 }
 
 // call calls a tool of a server that reads.
 func call(ctx context.Context, up endpoint.Upstream, definition tool.Descriptor, arguments []byte) ([]byte, error) {
+	target, leave := targetOf(up)
+	defer leave()
+	return discovery.Call(ctx, target, discovery.ToolCall{Tool: definition.Name, Arguments: arguments, InputSchema: definition.InputSchema})
+}
+
+// targetOf is a server as discovery reaches it, over connections that leave gives up.
+func targetOf(up endpoint.Upstream) (target discovery.Target, leave func()) {
 	transport := up.Transport()
-	defer transport.CloseIdleConnections()
-	return discovery.Call(ctx, discovery.Target{URL: up.URL, SSE: up.SSE, Headers: up.Headers, Transport: transport},
-		discovery.ToolCall{Tool: definition.Name, Arguments: arguments, InputSchema: definition.InputSchema})
+	return discovery.Target{URL: up.URL, SSE: up.SSE, Headers: up.Headers, Transport: transport}, transport.CloseIdleConnections
 }
 
 // opsHandler serves what operators and probes ask.

@@ -235,17 +235,17 @@ func (g *Gateway) servePost(w *patient, r *http.Request, server *Server, who cal
 	m.serve(w)
 }
 
-// Ready says why the gateway cannot do its work, nil when it can.
+// Ready says why the gateway cannot do its work, and where to look; nil when it can.
 func (g *Gateway) Ready() error {
 	if err := g.Receipts.Healthy(); err != nil {
-		return err
+		return fmt.Errorf("%w; look at the file of --receipts, its disk and standard output", err)
 	}
 	for _, server := range g.Servers {
 		if server.Snapshot() == nil {
-			return fmt.Errorf("GovernedServer %s is not known", server.Key)
+			return fmt.Errorf("GovernedServer %s is not known; see that there is one, and that the gateway's account may list it, its ToolPolicies and its ApprovalRequests: the log says what is missing", server.Key)
 		}
 		if server.Freshness() == policy.Stale {
-			return fmt.Errorf("what is known of GovernedServer %s is stale", server.Key)
+			return fmt.Errorf("what is known of GovernedServer %s is stale; mend the connection to the Kubernetes API: the log says why the watch is not proven", server.Key)
 		}
 	}
 	return nil

@@ -190,7 +190,7 @@ func (k *Keyring) note(keys vote.Keys, began time.Time, err error) error {
 }
 
 // errNoKeys: the operator publishes no voting key that a root of this gateway has signed.
-var errNoKeys = errors.New("no voting key is published that a root key of --voting-root-key has signed")
+var errNoKeys = errors.New("no voting key is published that a root key of --voting-root-key has signed; compare it with the entry root of the ConfigMap " + v1alpha1.VotingKeys + " in the namespace of --operator-namespace")
 
 // Usable says why votes cannot be verified now; nil when they can.
 func (k *Keyring) Usable() error {
@@ -198,7 +198,7 @@ func (k *Keyring) Usable() error {
 	defer k.mu.Unlock()
 	switch {
 	case k.readAt.IsZero() || k.Clock.Since(k.readAt) > effectProof:
-		return errors.Join(errors.New("the voting keys were not read from the Kubernetes API for too long"), k.err)
+		return errors.Join(errors.New("the voting keys were not read from the Kubernetes API for too long; mend the connection to it, or the right to read the ConfigMap "+v1alpha1.VotingKeys), k.err)
 	case len(k.keys) == 0:
 		return errNoKeys
 	default:

@@ -93,10 +93,6 @@ func (t *Tracer) Serve(r *http.Request, server types.NamespacedName, m wire.Mess
 	if t == nil || m.Kind == wire.Response {
 		return nil
 	}
-	return t.serve(r, server, m)
-}
-
-func (t *Tracer) serve(r *http.Request, server types.NamespacedName, m wire.Message) *Span {
 	ctx, links, inMeta := parent(r, m)
 	s := &Span{tracer: t.tracer, message: m, inMeta: inMeta, name: nameOf(m), attrs: attributesOf(r.Header, m), sending: noop.Span{}}
 	_, s.span = t.tracer.Start(ctx, s.name, trace.WithSpanKind(trace.SpanKindServer), trace.WithLinks(links...))
@@ -214,10 +210,6 @@ func (s *Span) Send(req *http.Request, body []byte) []byte {
 	if s == nil {
 		return body
 	}
-	return s.send(req)
-}
-
-func (s *Span) send(req *http.Request) []byte {
 	ctx, span := s.tracer.Start(trace.ContextWithSpan(req.Context(), s.span), s.name, trace.WithSpanKind(trace.SpanKindClient))
 	if span.IsRecording() {
 		span.SetAttributes(s.attrs...)
@@ -254,12 +246,9 @@ func port(u *url.URL) int {
 
 // Received notes what the server answered to the message that was sent, or that it did not.
 func (s *Span) Received(resp *http.Response, err error) {
-	if s != nil {
-		s.received(resp, err)
+	if s == nil {
+		return
 	}
-}
-
-func (s *Span) received(resp *http.Response, err error) {
 	sending := s.sent()
 	if err != nil {
 		kind := other
