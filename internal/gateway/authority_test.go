@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -104,12 +103,7 @@ func TestAnotherAuthorityHoldsFromTheNextConnectionOnAndVoidsNothing(t *testing.
 	r.upstream.answers(streaming(next))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.front.URL+"/mcp", strings.NewReader(read))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	inFlight, err := http.DefaultTransport.RoundTrip(req)
+	inFlight, err := r.open(ctx, http.MethodPost, "/mcp", read)
 	if err != nil {
 		t.Fatal(err)
 	}

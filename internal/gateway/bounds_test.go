@@ -125,12 +125,7 @@ func TestACallerListensOnSoManyStreams(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	listen := func(who string) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.front.URL+"/mcp", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+who)
-		if resp, err := http.DefaultTransport.RoundTrip(req); err != nil || resp.StatusCode != http.StatusOK {
+		if resp, err := r.open(ctx, http.MethodGet, "/mcp", "", "Authorization", "Bearer "+who); err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %v %v", who, resp, err)
 		}
 	}
@@ -356,11 +351,7 @@ func TestStreamsThatEndLeaveNothingRunning(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		for range 10 {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.front.URL+"/mcp", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := http.DefaultTransport.RoundTrip(req)
+			resp, err := r.open(ctx, http.MethodGet, "/mcp", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -394,12 +385,7 @@ func TestOverHTTP2OnlyWhoReadsNothingIsCut(t *testing.T) {
 		<-time.After(2 * time.Second) // longer than a client may stall
 		io.WriteString(w, "data: 2\n\n")
 	}))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.front.URL+"/mcp", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Last-Event-ID", "flood")
-	resp, err := r.agents.RoundTrip(req)
+	resp, err := r.open(t.Context(), http.MethodGet, "/mcp", "", "Last-Event-ID", "flood")
 	if err != nil || resp.ProtoMajor != 2 {
 		t.Fatalf("%v %v", resp, err)
 	}

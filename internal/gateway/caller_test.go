@@ -88,12 +88,7 @@ func TestNothingIsReadBeforeItIsKnownWhoCalls(t *testing.T) {
 		t.Errorf("audiences (-want +got):\n%s", diff)
 	}
 	r.gateway.Servers[billing2] = &Server{Key: billing2}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.front.URL+"/finance/billing/mcp", strings.NewReader(ping))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header = http.Header{"Authorization": {"Bearer crane"}, "Content-Type": {"application/json"}}
-	if got := read(http.DefaultTransport.RoundTrip(req)); got.status != http.StatusOK {
+	if got := read(r.open(t.Context(), http.MethodPost, "/finance/billing/mcp", ping, "Authorization", "Bearer crane")); got.status != http.StatusOK {
 		t.Errorf("one of two servers: HTTP %d", got.status)
 	}
 	if diff := cmp.Diff([]string{want[0], "extra"}, *audiences.Load()); diff != "" {
@@ -121,11 +116,7 @@ func TestWhereToGetATokenIsSaidToEverybody(t *testing.T) {
 		identity.MetadataPath: 200, identity.MetadataPath + "/finance/billing/mcp": 200,
 		identity.MetadataPath + "/finance/other/mcp": 404, identity.MetadataPath + "x": 404,
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.front.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := read(http.DefaultTransport.RoundTrip(req))
+		got := read(r.open(t.Context(), http.MethodGet, path, ""))
 		if got.status != want || want == 200 && !strings.Contains(got.body, `"resource":"`+publicURL+`/finance/billing/mcp"`) {
 			t.Errorf("%s: HTTP %d %s", path, got.status, got.body)
 		}
@@ -262,7 +253,7 @@ func TestWhoTheRequesterActsForDoesNotApprove(t *testing.T) {
 func TestNobodysRequestEndsByAnothersCall(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*rig){
-		"the tool changed": func(r *rig) { r.redescribe(); r.edit(r.accept); r.clock.Step(2 * time.Second) },
+		"the tool changed": func(r *rig) { r.redefine("update_invoice", true); r.clock.Step(2 * time.Second) },
 		"the tool is gone": func(r *rig) { r.edit(func() { r.governed.Status.Tools = nil }) },
 	} {
 		r := newRig(t)

@@ -68,7 +68,7 @@ func TestVerdicts(t *testing.T) {
 		"promoted, then attended by another": {"update_invoice", func(r *rig) { r.promote(); r.edit(func() { r.policies = append(r.policies, r.attended()) }) }, codePending, 200},
 		"no word of the server on its tools": {"update_invoice", func(r *rig) { r.listErr = errors.New("down") }, "DefinitionUnavailable", 200},
 		"promoted, no word of the server":    {"update_invoice", func(r *rig) { r.promote(); r.listErr = errors.New("down") }, "DefinitionUnavailable", 200},
-		"the server has another definition":  {"update_invoice", func(r *rig) { r.promote(); r.redescribe() }, codePending, 200},
+		"the server has another definition":  {"update_invoice", func(r *rig) { r.promote(); r.redefine("update_invoice", false) }, codePending, 200},
 		"the server no longer has the tool":  {"update_invoice", func(r *rig) { r.listed = nil }, "DefinitionUnavailable", 200},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,17 +106,6 @@ func (r *rig) attended() v1alpha1.ToolPolicy {
 	policy.Name, policy.UID = "zz", "zz"
 	policy.Spec.Autonomy = []v1alpha1.AutonomyRule{{Tool: "update_invoice", Mode: v1alpha1.ModeAttended}}
 	return policy
-}
-
-func (r *rig) redescribe() {
-	changed := describe(r.t, "update_invoice", "changed")
-	r.edit(func() {
-		for i := range r.listed {
-			if r.listed[i].Name == changed.Name {
-				r.listed[i] = changed
-			}
-		}
-	})
 }
 
 // denied puts a request of a tool there that a person denied, and the manager has not seen.

@@ -159,12 +159,7 @@ func TestOverHTTP2AStreamIsPassedEventByEvent(t *testing.T) {
 			r.upstream.answers(streaming(next))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, tc.method, r.front.URL+"/mcp", strings.NewReader(tc.body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Content-Type", "application/json")
-			resp, err := r.agents.RoundTrip(req)
+			resp, err := r.open(ctx, tc.method, "/mcp", tc.body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,12 +243,7 @@ func TestOverHTTP2AClientThatReadsNothingDoesNotHideWhatBecameOfItsCall(t *testi
 	body := r.approved("update_invoice")
 	progress := `data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"message":"` + strings.Repeat("x", 1<<20) + "\"}}\n\n"
 	r.upstream.answers(answerWith("text/event-stream", strings.Repeat(progress, 8)+"data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n"))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.front.URL+"/mcp", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := r.agents.RoundTrip(req)
+	resp, err := r.open(t.Context(), http.MethodPost, "/mcp", body)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,12 +47,7 @@ func TestALargeResultPassesAsItComes(t *testing.T) {
 	r := newRig(t)
 	arrived := make(chan struct{})
 	r.upstream.answers(large(10<<20, false, arrived))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.front.URL+"/mcp", strings.NewReader(toolCall("get_invoice", `{}`)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := r.open(t.Context(), http.MethodPost, "/mcp", toolCall("get_invoice", `{}`))
 	if err != nil {
 		t.Fatal(err)
 	}

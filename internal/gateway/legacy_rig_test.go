@@ -232,15 +232,7 @@ func (r *rig) opens(headers ...string) (*legacyAgent, got) {
 	r.t.Helper()
 	ctx, leave := context.WithCancel(context.Background())
 	r.t.Cleanup(leave)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.front.URL+"/mcp?tenant=7", nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	for i := 0; i+1 < len(headers); i += 2 {
-		req.Header.Add(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := r.open(ctx, http.MethodGet, "/mcp?tenant=7", "", append([]string{"Accept", "text/event-stream"}, headers...)...)
 	if err != nil {
 		return nil, got{err: err}
 	}
@@ -312,16 +304,7 @@ func (a *legacyAgent) post(body string, headers ...string) got {
 }
 
 func (r *rig) postTo(path, body string, headers ...string) got {
-	r.t.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, r.front.URL+path, strings.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	for i := 0; i+1 < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	return read(http.DefaultTransport.RoundTrip(req))
+	return read(r.open(context.Background(), http.MethodPost, path, body, headers...))
 }
 
 // sends posts a message that has to be taken.

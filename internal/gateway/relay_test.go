@@ -246,16 +246,12 @@ func TestAStreamIsPassedEventByEvent(t *testing.T) {
 	r.upstream.answers(streaming(next))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.front.URL+"/mcp", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	sentFirst := make(chan struct{})
 	go func() {
 		next <- "data: 1\n\n"
 		close(sentFirst)
 	}()
-	resp, err := http.DefaultTransport.RoundTrip(req)
+	resp, err := r.open(ctx, http.MethodGet, "/mcp", "")
 	if err != nil {
 		t.Fatal(err)
 	}

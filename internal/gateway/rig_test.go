@@ -5,16 +5,12 @@ package gateway
 
 import (
 	"context"
-	"crypto/ed25519"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -248,6 +244,33 @@ func (r *rig) promote() {
 	})
 }
 
+// redefine has the server say something else of a tool; with learned the manager knows.
+func (r *rig) redefine(name string, learned bool) (digest string) {
+	changed := describe(r.t, name, "changed")
+	r.edit(func() {
+		for i := range r.listed {
+			if r.listed[i].Name == name {
+				r.listed[i] = changed
+			}
+		}
+		if learned {
+			r.accept()
+		}
+	})
+	return changed.Digest()
+}
+
+// accept brings what the manager knows to what the server says.
+func (r *rig) accept() {
+	for i := range r.governed.Status.Tools {
+		for _, d := range r.listed {
+			if d.Name == r.governed.Status.Tools[i].Name {
+				r.governed.Status.Tools[i].Digest = d.Digest()
+			}
+		}
+	}
+}
+
 func (r *rig) digest(name string) string {
 	for _, t := range r.governed.Status.Tools {
 		if t.Name == name {
@@ -274,179 +297,6 @@ func (r *rig) requests() []v1alpha1.ApprovalRequest {
 		r.t.Fatal(err)
 	}
 	return all.Items
-}
-
-// votingKey is the one that the webhook signs with; root vouches for it.
-var (
-	root      = ed25519.NewKeyFromSeed([]byte(strings.Repeat("r", 32)))
-	votingKey = ed25519.NewKeyFromSeed([]byte(strings.Repeat("v", 32)))
-)
-
-func half(key ed25519.PrivateKey) ed25519.PublicKey { return key.Public().(ed25519.PublicKey) }
-
-func published(keys ...ed25519.PrivateKey) vote.Keys {
-	all := vote.Keys{}
-	for _, key := range keys {
-		all[vote.KeyID(half(key))] = vote.Published{Public: half(key), NotBefore: noon.Add(-time.Hour)}
-	}
-	return all
-}
-
-// count does what a Keyring does.
-func (r *rig) count(_ context.Context, request *v1alpha1.ApprovalRequest) (vote.Tally, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.keysErr != nil {
-		return vote.Tally{}, r.keysErr
-	}
-	return r.keys.Count(request), nil
-}
-
-// cast adds a signed vote to a request, as the webhook does.
-func (r *rig) cast(request *v1alpha1.ApprovalRequest, key ed25519.PrivateKey, username string, decision v1alpha1.Decision) {
-	r.t.Helper()
-	v, err := vote.Key{ID: vote.KeyID(half(key)), Private: key}.Sign(request, v1alpha1.Vote{Username: username, Decision: decision, Time: metav1.NewTime(r.clock.Now())})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	request.Status.Votes = append(request.Status.Votes, v)
-}
-
-// decide does what a person and the webhook do.
-func (r *rig) decide(decision v1alpha1.Decision) {
-	r.t.Helper()
-	r.decideOn(r.request(), decision, "alice")
-}
-
-// decideOn does so for one request of several; the last of the voters is the one whose vote decides.
-func (r *rig) decideOn(request *v1alpha1.ApprovalRequest, decision v1alpha1.Decision, voters ...string) {
-	r.t.Helper()
-	for _, voter := range voters {
-		r.cast(request, votingKey, voter, decision)
-	}
-	request.Status.Decision, request.Status.Phase = decision, v1alpha1.Phase(decision)
-	if err := r.api.Status().Update(context.Background(), request); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// approved asks for a call, has it approved and returns its body.
-func (r *rig) approved(name string) string {
-	r.t.Helper()
-	body := toolCall(name, `{"n":1}`)
-	if got := r.post(body); got.code() != codePending {
-		r.t.Fatalf("not asked: %s", got.body)
-	}
-	r.decide(v1alpha1.DecisionApproved)
-	return body
-}
-
-// reply is what an agent got.
-type got struct {
-	status int
-	header http.Header
-	body   string
-	err    error
-}
-
-// decision is what the gateway says for programs.
-func (g got) code() string {
-	var message struct {
-		Result struct {
-			Meta struct {
-				Decision struct{ Code string } `json:"tidewaiter.dev/decision"`
-			} `json:"_meta"`
-		}
-	}
-	text := g.body
-	if strings.HasPrefix(g.header.Get("Content-Type"), "text/event-stream") {
-		_, text, _ = cutLast(text, "data: ")
-	}
-	if json.Unmarshal([]byte(text), &message) != nil {
-		return ""
-	}
-	return message.Result.Meta.Decision.Code
-}
-
-func cutLast(text, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(text, sep)
-	if i < 0 {
-		return "", text, false
-	}
-	return text[:i], text[i+len(sep):], true
-}
-
-func toolCall(name, arguments string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments)
-}
-
-func (r *rig) post(body string, headers ...string) got {
-	return r.do(context.Background(), http.MethodPost, body, headers...)
-}
-
-func (r *rig) do(ctx context.Context, method, body string, headers ...string) got {
-	var reader io.Reader
-	if body != "" {
-		reader = strings.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, r.front.URL+"/mcp?tenant=7", reader)
-	if err != nil {
-		return got{err: err}
-	}
-	if method == http.MethodPost {
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Accept", "application/json, text/event-stream")
-	}
-	for i := 0; i+1 < len(headers); i += 2 {
-		if headers[i] == "Host" {
-			req.Host = headers[i+1]
-			continue
-		}
-		req.Header.Add(headers[i], headers[i+1])
-	}
-	if r.agents != nil {
-		return read(r.agents.RoundTrip(req))
-	}
-	return read(http.DefaultTransport.RoundTrip(req))
-}
-
-// read takes an answer to its end.
-func read(resp *http.Response, err error) got {
-	if err != nil {
-		return got{err: err}
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	return got{status: resp.StatusCode, header: resp.Header, body: string(text), err: err}
-}
-
-// later sends a call and returns where its answer will be.
-func (r *rig) later(ctx context.Context, body string, headers ...string) <-chan got {
-	answers := make(chan got, 1)
-	go func() { answers <- r.do(ctx, http.MethodPost, body, headers...) }()
-	return answers
-}
-
-// until polls for what other goroutines do.
-func (r *rig) until(what string, done func() bool) {
-	r.t.Helper()
-	deadline := time.NewTimer(45 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-deadline.C:
-			r.t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
-// held waits until a call waits for a person.
-func (r *rig) held() {
-	r.t.Helper()
-	r.until("a held call", func() bool { return r.clock.HasWaiters() && len(r.requests()) > 0 })
 }
 
 func newMetrics(t testing.TB) *Metrics {

@@ -13,22 +13,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
-// redefine has the server say something else of a tool; with learned the manager knows.
-func (r *rig) redefine(name string, learned bool) (digest string) {
-	changed := describe(r.t, name, "changed")
-	r.edit(func() {
-		for i := range r.listed {
-			if r.listed[i].Name == name {
-				r.listed[i] = changed
-			}
-		}
-		if learned {
-			r.accept()
-		}
-	})
-	return changed.Digest()
-}
-
 func TestNobodyIsAskedAboutADefinitionThatIsGone(t *testing.T) {
 	t.Parallel()
 	for name, learned := range map[string]bool{"the manager has learned of the new one": true, "nobody has": false} {

@@ -35,7 +35,7 @@ func TestApprovalsAreUsedOnlyAsTheyWereGiven(t *testing.T) {
 		"the tier was raised": {func(r *rig) {
 			r.edit(func() { r.policies = []v1alpha1.ToolPolicy{raise("update_invoice", v1alpha1.TierIrreversible)} })
 		}, codePending, v1alpha1.PhaseCancelled, v1alpha1.CancelPolicyChanged},
-		"the tool changed":       {func(r *rig) { r.redescribe(); r.edit(r.accept); r.clock.Step(2 * time.Second) }, codePending, v1alpha1.PhaseCancelled, v1alpha1.CancelToolChanged},
+		"the tool changed":       {func(r *rig) { r.redefine("update_invoice", true); r.clock.Step(2 * time.Second) }, codePending, v1alpha1.PhaseCancelled, v1alpha1.CancelToolChanged},
 		"the tool is gone":       {func(r *rig) { r.edit(func() { r.governed.Status.Tools = nil }) }, "ToolUnknown", v1alpha1.PhaseCancelled, v1alpha1.CancelPolicyChanged},
 		"the endpoint moved":     {(*rig).move, "ToolUnknown", v1alpha1.PhaseCancelled, v1alpha1.CancelToolChanged},
 		"the gateway lost touch": {func(r *rig) { r.clock.Step(6 * time.Minute) }, "PolicyStale", v1alpha1.PhaseApproved, ""},
@@ -93,17 +93,6 @@ func raise(tool string, tier v1alpha1.Tier) v1alpha1.ToolPolicy {
 	}
 }
 
-// accept brings what the manager knows to what the server says.
-func (r *rig) accept() {
-	for i := range r.governed.Status.Tools {
-		for _, d := range r.listed {
-			if d.Name == r.governed.Status.Tools[i].Name {
-				r.governed.Status.Tools[i].Digest = d.Digest()
-			}
-		}
-	}
-}
-
 // move is what a person does; the manager has not discovered the new endpoint yet.
 func (r *rig) move() {
 	r.edit(func() {
@@ -147,7 +136,7 @@ func TestTheLastLookStopsWhatChangedWhileTheClaimWasWritten(t *testing.T) {
 		"the tier rose": {func(r *rig) {
 			r.edit(func() { r.policies = []v1alpha1.ToolPolicy{raise("*", v1alpha1.TierIrreversible)} })
 		}, "PolicyChanged"},
-		"the definition changed": {func(r *rig) { r.redescribe(); r.edit(r.accept) }, "PolicyChanged"},
+		"the definition changed": {func(r *rig) { r.redefine("update_invoice", true) }, "PolicyChanged"},
 		"the approval expired":   {func(r *rig) { r.clock.Step(2 * time.Hour); r.server.Prove(r.clock.Now()) }, "ApprovalExpired"},
 		"the API fell silent":    {func(r *rig) { r.clock.Step(6 * time.Minute) }, "PolicyStale"},
 	} {
