@@ -52,6 +52,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		},
 	}
 	o.addFlags(cmd.Flags())
+	cmd.AddCommand(newStdioCommand(stderr), newCopyCommand())
+	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
