@@ -48,6 +48,7 @@ var allowed = map[string][]string{
 	"internal/notify":      {"api/v1alpha1", "internal/glyph", "internal/netguard", "internal/fixture"},
 	"internal/endpoint":    {"api/v1alpha1", "internal/netguard", "internal/fixture"},
 	"internal/stdio":       {},
+	"internal/sidecar":     {"api/v1alpha1", "internal/endpoint", "internal/fixture"},
 	"internal/gateway": {
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
 		"internal/approval", "internal/flow", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",

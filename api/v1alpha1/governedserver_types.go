@@ -138,18 +138,29 @@ type GatewaySpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// publicURL is scheme and host at which agents reach the gateways in the pods of this server, without a path; with
+	// /NAMESPACE/NAME/mcp it is the audience of their tokens. Default: http://NAME.NAMESPACE.svc, as of a Service with
+	// the name of this GovernedServer.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+$`
+	PublicURL string `json:"publicURL,omitempty"`
 }
 
 // Endpoint is the address of an MCP server and what the gateway presents to it.
 //
 // +kubebuilder:validation:MinProperties=1
-// +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.service)",message="set exactly one of url and service"
+// +kubebuilder:validation:XValidation:rule="[has(self.url), has(self.service), has(self.stdio)].filter(x, x).size() == 1",message="set exactly one of url, service and stdio"
+// +kubebuilder:validation:XValidation:rule="!has(self.stdio) || (!has(self.tls) && !has(self.headers) && self.transport == 'StreamableHTTP')",message="stdio takes no tls, no headers and no other transport than StreamableHTTP"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.url) || self.url.startsWith('https://')",message="tls needs a url that starts with https://"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || !has(self.service) || self.service.scheme == 'https'",message="tls needs the scheme https"
 type Endpoint struct {
 	// url is the server's MCP endpoint, http or https, without user, query or fragment. It is not
 	// dialled when it leads to a loopback, link-local, private or cluster address that the operator's and the
-	// gateway's flag --allow-address does not list.
+	// gateway's flag --allow-address does not list. One on loopback is in the pods with the label
+	// tidewaiter.dev/govern: their gateways dial it, and the operator asks them for its tools.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
@@ -159,6 +170,12 @@ type Endpoint struct {
 	// service names a Service of the same namespace in front of the server.
 	// +optional
 	Service *ServiceEndpoint `json:"service,omitempty"`
+
+	// stdio names the container of the governed pods that runs a server which speaks MCP by its standard input and
+	// output. The operator puts streamable HTTP in front of it, on the pod's own loopback; the command is that of the
+	// container. It needs pods with the label tidewaiter.dev/govern.
+	// +optional
+	Stdio *StdioEndpoint `json:"stdio,omitempty"`
 
 	// transport is how the server speaks MCP. StreamableHTTP, the default, is the transport of the revisions from
 	// 2025-03-26 on. SSE is the older HTTP+SSE of revision 2024-11-05, for servers that know no other: the address is
@@ -207,6 +224,16 @@ type ServiceEndpoint struct {
 	// +kubebuilder:default=http
 	// +kubebuilder:validation:Enum=http;https
 	Scheme string `json:"scheme,omitempty"`
+}
+
+// StdioEndpoint is a server that speaks MCP by its standard input and output.
+type StdioEndpoint struct {
+	// container is the name of the container, which must have a command in the pod.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Container string `json:"container,omitempty"`
 }
 
 // Header is one HTTP header that the server gets, literal or from a Secret.

@@ -32,6 +32,11 @@ const (
 	// holds the server's name, and every ApprovalRequest carries it.
 	ServerLabel = "tidewaiter.dev/server"
 
+	// GovernLabel on a pod names the GovernedServer, of its namespace, whose gateway the operator puts into the pod.
+	GovernLabel = "tidewaiter.dev/govern"
+	// InjectedAnnotation on a pod is the digest of what the operator put into it, so that it knows its own work.
+	InjectedAnnotation = "tidewaiter.dev/injected"
+
 	// RotateAnnotation on a Secret of the operator, whatever its value, asks for a new voting key or certificate authority;
 	// the write that makes it removes the annotation.
 	RotateAnnotation = "tidewaiter.dev/rotate"

@@ -78,6 +78,9 @@ func Resolve(ctx context.Context, reader client.Reader, server *v1alpha1.Governe
 		up.URL = fmt.Sprintf("%s://%s.%s.svc:%d%s", s.Scheme, s.Name, server.Namespace, s.Port, s.Path)
 		up.Guard.Cluster = true
 	}
+	if spec.Stdio != nil {
+		up.URL = stdioURL
+	}
 	for _, h := range spec.Headers {
 		value := h.Value
 		if h.SecretKeyRef != nil {

@@ -27,10 +27,10 @@ func TestValidationTakesAndRefuses(t *testing.T) {
 	t.Parallel()
 	digest := fixture.Digest("a")
 	for name, rule := range map[string]manifests{
-		"endpoint is one of url and service": {serverHead,
-			[]string{url, "  endpoint: {service: {name: a, port: 1}}"},
-			[]string{"  endpoint: {}", "  endpoint: {url: 'https://a', service: {name: a, port: 1}}"},
-			"exactly one of url and service"},
+		"endpoint is one of url, service and stdio": {serverHead,
+			[]string{url, "  endpoint: {service: {name: a, port: 1}}", "  endpoint: {stdio: {container: a}}"},
+			[]string{"  endpoint: {}", "  endpoint: {url: 'https://a', service: {name: a, port: 1}}", "  endpoint: {url: 'https://a', stdio: {container: a}}"},
+			"exactly one of url, service and stdio"},
 		"the url has no user, query or fragment": {serverHead,
 			[]string{"  endpoint: {url: 'http://a:8080'}", "  endpoint: {url: 'https://[::1]:8443/a/b'}"},
 			[]string{
@@ -44,6 +44,16 @@ func TestValidationTakesAndRefuses(t *testing.T) {
 			},
 			[]string{"  endpoint: {url: 'http://a', tls: {serverName: a}}", "  endpoint: {service: {name: a, port: 1}, tls: {serverName: a}}"},
 			"tls needs"},
+		"stdio takes nothing of HTTP": {serverHead,
+			[]string{"  endpoint: {stdio: {container: a}}", "  endpoint: {stdio: {container: a}, transport: StreamableHTTP}"},
+			[]string{
+				"  endpoint: {stdio: {container: a}, transport: SSE}", "  endpoint: {stdio: {container: a}, tls: {serverName: a}}",
+				"  endpoint: {stdio: {container: a}, headers: [{name: a, value: b}]}",
+			}, "stdio takes no"},
+		"a public URL is scheme and host": {serverHead,
+			[]string{url + "  gateway: {publicURL: 'https://a.example.com:8443'}"},
+			[]string{url + "  gateway: {publicURL: 'https://a/b'}", url + "  gateway: {publicURL: a}", url + "  gateway: {publicURL: 'https://u@a'}"},
+			"spec.gateway.publicURL"},
 		"a service is named as Services are": {serverHead,
 			[]string{"  endpoint: {service: {name: a-1, port: 65535, path: /}}"},
 			[]string{
