@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command manager is the operator: it discovers and classifies the tools of GovernedServers, keeps their track records,
-// moves ApprovalRequests along and signs the votes of people. It is never on the path of a call.
+// moves ApprovalRequests along signs the votes of people, and puts gateways into pods. It is never on the path of a call.
 package main
 
 import (
@@ -22,6 +22,8 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback" // an image from scratch holds no roots of the system
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"github.com/tidewaiter/tidewaiter/internal/sidecar"
 )
 
 type options struct {
@@ -32,6 +34,7 @@ type options struct {
 	leaderElect                                   bool
 	allow                                         []string
 	verbosity                                     int
+	sidecar                                       sidecar.Settings
 }
 
 func main() {
@@ -78,5 +81,6 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "let one of several managers do the work of the controllers; all of them serve votes")
 	flags.StringSliceVar(&o.allow, "allow-address", nil, "loopback, link-local, private or cluster addresses that may be dialled, as CIDR blocks; may be repeated")
 	flags.IntVarP(&o.verbosity, "v", "v", 0, "verbosity of the log; 4 shows details")
+	o.sidecar.AddFlags(flags)
 	flags.AddGoFlag(flag.CommandLine.Lookup("kubeconfig"))
 }

@@ -70,7 +70,8 @@ func (v *votes) setUp(mgr ctrl.Manager, o options, surveyor *survey.Surveyor) er
 	}
 	handler := &admission.Votes{Client: live, Clock: clock.RealClock{}, Key: keys.Current, Keys: keys.Published, Metrics: counted}
 	server := mgr.GetWebhookServer() // asking for it has it run
-	server.Register("/", v.serving.Guard(admission.Handler(handler, &admission.Policies{Survey: surveyor.Of})))
+	server.Register("/", v.serving.Guard(admission.Handler(handler, &admission.Policies{Survey: surveyor.Of},
+		&admission.Pods{Client: live, Settings: o.sidecar, OperatorNamespace: o.namespace})))
 	return errors.Join(
 		mgr.Add(v.serving),
 		mgr.Add(keys),

@@ -74,7 +74,7 @@ func FuzzReview(f *testing.F) {
 		r := httptest.NewRequest("POST", path, strings.NewReader(string(raw)))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
-		Handler(p.hooks, &Policies{Survey: nothing}).ServeHTTP(w, r)
+		Handler(p.hooks, &Policies{Survey: nothing}, &Pods{}).ServeHTTP(w, r)
 		var answer admissionv1.AdmissionReview
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Response == nil || answer.Response.Result == nil {
 			t.Fatalf("the answer is %s (%v)", w.Body, err)

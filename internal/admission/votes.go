@@ -3,7 +3,7 @@
 
 // Package admission turns what a person writes into ApprovalRequests into votes: it stamps and signs them as the API
 // server authenticated the writer, or refuses them with a sentence that says what to do instead; and it tells whoever
-// writes a ToolPolicy what in it cannot be meant so. It writes nothing to the API server itself; who may write what else
+// writes a ToolPolicy what in it cannot be meant so; and it puts the gateway into pods. It writes nothing to the API server itself; who may write what else
 // is a matter of the ValidatingAdmissionPolicies.
 package admission
 
@@ -43,10 +43,12 @@ type Votes struct {
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers;approvalrequests,verbs=get
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// Handler serves POST /mutate (a decision becomes a vote), /validate (what is stored is what was signed) and /hint (a
-// person who forgets the subresource, or whose policy cannot be meant as it is written, is told).
-func Handler(v *Votes, p *Policies) http.Handler {
+// Handler serves POST /mutate (a decision becomes a vote), /validate (what is stored is what was signed), /hint (a person
+// who forgets the subresource, or whose policy cannot be meant as it is written, is told) and /govern (a pod gets its
+// gateway).
+func Handler(v *Votes, p *Policies, pods *Pods) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("POST /govern", &admission.Webhook{Handler: admission.HandlerFunc(pods.govern)})
 	mux.Handle("POST /mutate", &admission.Webhook{Handler: admission.HandlerFunc(v.mutate)})
 	mux.Handle("POST /validate", &admission.Webhook{Handler: admission.HandlerFunc(v.validate)})
 	mux.Handle("POST /hint", &admission.Webhook{Handler: admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {

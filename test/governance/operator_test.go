@@ -147,7 +147,7 @@ func (o *operator) start() *replica {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	server := &http.Server{Handler: s.Guard(admission.Handler(votes, &admission.Policies{Survey: survey.New(live, live, policy.NewLibrary(), fixture.SystemNamespace).Of})), TLSConfig: config, ErrorLog: log.New(&o.noise, "", 0)}
+	server := &http.Server{Handler: s.Guard(admission.Handler(votes, &admission.Policies{Survey: survey.New(live, live, policy.NewLibrary(), fixture.SystemNamespace).Of}, &admission.Pods{Client: live, OperatorNamespace: fixture.SystemNamespace})), TLSConfig: config, ErrorLog: log.New(&o.noise, "", 0)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(o.t.Context()))
 	var group errgroup.Group
 	group.Go(func() error { return s.Start(ctx) })
