@@ -56,7 +56,7 @@ var allowed = map[string][]string{
 		"internal/fixture/authority", "internal/fixture/collector", "internal/tracing",
 		"internal/failpoint",
 	},
-	"internal/cli":           {"api/v1alpha1", "internal/receipt", "internal/definitions", "internal/glyph", "internal/manifest", "internal/expr", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
+	"internal/cli":           {"api/v1alpha1", "internal/receipt", "internal/sidecar", "internal/definitions", "internal/glyph", "internal/manifest", "internal/expr", "internal/tool", "internal/classify", "internal/action", "internal/policy", "internal/strictjson", "internal/vote", "internal/fixture"},
 	"internal/fixture":       {"api/v1alpha1"},
 	"internal/fixture/login": {},
 	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/policy", "internal/sidecar", "internal/survey", "internal/vote", "internal/fixture"},

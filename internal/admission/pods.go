@@ -44,7 +44,10 @@ func (p *Pods) govern(ctx context.Context, req admission.Request) admission.Resp
 	if !asked {
 		return admission.Allowed("")
 	}
-	server, err := read(ctx, p.Client, req.Namespace, name, &v1alpha1.GovernedServer{})
+	var server *v1alpha1.GovernedServer
+	if name != "" { // of which there is none
+		server, err = read(ctx, p.Client, req.Namespace, name, &v1alpha1.GovernedServer{})
+	}
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("this pod cannot be governed now, try again: read GovernedServer %q: %w", name, err))
 	}

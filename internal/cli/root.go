@@ -202,6 +202,7 @@ func newProgram(path string, s *session) *cobra.Command {
 			newSimulateCommand(s),
 			newClassifyCommand(s.IOStreams),
 			newLintCommand(s),
+			newInjectCommand(s),
 			newPolicyTestCommand(s),
 			newVersionCommand(s.IOStreams),
 		)
