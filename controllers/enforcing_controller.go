@@ -26,7 +26,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
-// EnforcingReconciler says of every GovernedServer whether its gateways run the current policy, by the Leases that they
+// EnforcingReconciler says of every GovernedServer whether its gateways run the current policy, and whether they have found a
+// way around them, by the Leases that they
 // keep beside it. Nothing rests on what it says.
 type EnforcingReconciler struct {
 	Client client.Client
@@ -116,6 +117,12 @@ func (r *EnforcingReconciler) describe(ctx context.Context, server *v1alpha1.Gov
 	is := m.condition()
 	is.ObservedGeneration, is.LastTransitionTime = server.Generation, metav1.NewTime(now.Truncate(time.Second))
 	meta.SetStatusCondition(&server.Status.Conditions, is)
+	if bypass := m.bypass(); bypass != nil {
+		bypass.ObservedGeneration, bypass.LastTransitionTime = is.ObservedGeneration, is.LastTransitionTime
+		meta.SetStatusCondition(&server.Status.Conditions, *bypass)
+	} else {
+		meta.RemoveStatusCondition(&server.Status.Conditions, v1alpha1.ConditionBypassClosed)
+	}
 	if equality.Semantic.DeepEqual(before.Status, server.Status) {
 		return nil
 	}

@@ -80,6 +80,63 @@ func TestWhetherTheGatewaysEnforceIsToldByTheirLeases(t *testing.T) {
 	}
 }
 
+func TestAWayAroundTheGatewaysIsToldByTheirLeases(t *testing.T) {
+	t.Parallel()
+	found := func(gateway, word string, ago time.Duration) coordinationv1.Lease {
+		return *leaseOf(gateway, "sha256:now", ago, func(l *coordinationv1.Lease) { l.Annotations[v1alpha1.BypassAnnotation] = word })
+	}
+	for name, tc := range map[string]struct {
+		leases []coordinationv1.Lease
+		want   string
+	}{
+		"nobody looks":                   {[]coordinationv1.Lease{*leaseOf("a", "sha256:now", 0)}, ""},
+		"no gateway":                     {nil, ""},
+		"all closed":                     {[]coordinationv1.Lease{found("a", "Closed", 0), found("b", "Closed", 0)}, "True/DirectPathClosed"},
+		"one open":                       {[]coordinationv1.Lease{found("a", "Closed", 0), found("b", "Open", 0)}, "False/DirectPathOpen"},
+		"one cannot tell":                {[]coordinationv1.Lease{found("a", "Closed", 0), *leaseOf("b", "sha256:now", 0)}, "True/DirectPathClosed"},
+		"one open that is gone":          {[]coordinationv1.Lease{found("a", "Closed", 0), found("b", "Open", time.Hour)}, "True/DirectPathClosed"},
+		"a word that nobody understands": {[]coordinationv1.Lease{found("a", "Ajar", 0)}, ""},
+	} {
+		got := ""
+		if c := count(cranes(), "sha256:now", tc.leases, made).bypass(); c != nil {
+			got = fmt.Sprintf("%s/%s", c.Status, c.Reason)
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestAWayAroundIsAConditionOfTheServer(t *testing.T) {
+	t.Parallel()
+	lease := leaseOf("a", "sha256:now", 0, func(l *coordinationv1.Lease) { l.Annotations[v1alpha1.BypassAnnotation] = "Open" })
+	l := newLookout(t, cranes(), lease)
+	run := func() string {
+		t.Helper()
+		var s v1alpha1.GovernedServer
+		if err := l.api.Get(t.Context(), cranesKey, &s); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Reconcile(t.Context(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.api.Get(t.Context(), cranesKey, &s); err != nil {
+			t.Fatal(err)
+		}
+		return states(&s)[v1alpha1.ConditionBypassClosed]
+	}
+	if got := run(); got != "False/DirectPathOpen" {
+		t.Errorf("condition is %q", got)
+	}
+	delete(lease.Annotations, v1alpha1.BypassAnnotation)
+	if err := l.api.Update(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(); got != "" {
+		t.Errorf("condition is %q, want none when nobody can tell", got)
+	}
+}
+
 // lookout runs the reconciler on a fake API and counts its writes.
 type lookout struct {
 	*EnforcingReconciler

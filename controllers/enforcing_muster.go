@@ -27,6 +27,9 @@ type muster struct {
 	// live gateways renewed their Lease in time; current are those of them that run the current policy. missed ones did
 	// so until a few minutes ago.
 	live, current, missed int
+	// open and closed are the live gateways that have found that the server in their pod answers at the pod's address, and
+	// that it does not; the others cannot tell.
+	open, closed int
 	// left are the Leases of gateways that have been gone for long.
 	left []*coordinationv1.Lease
 	// next is the time until one of these changes by itself; 0 for never.
@@ -51,6 +54,12 @@ func count(server *v1alpha1.GovernedServer, revision string, leases []coordinati
 			m.live++
 			if lease.Annotations[v1alpha1.PolicyRevisionAnnotation] == revision {
 				m.current++
+			}
+			switch lease.Annotations[v1alpha1.BypassAnnotation] {
+			case "Open":
+				m.open++
+			case "Closed":
+				m.closed++
 			}
 			wake(expiry)
 		case now.Before(expiry.Add(missedFor)):
@@ -88,6 +97,20 @@ func (m muster) condition() metav1.Condition {
 		c.Message += fmt.Sprintf("; %d of %d has not been heard of for some minutes", m.missed, all)
 	case m.current == m.live:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonEnforced
+	}
+	return c
+}
+
+// bypass says whether a way around the gateways was found; nil where no gateway can tell.
+func (m muster) bypass() *metav1.Condition {
+	c := &metav1.Condition{Type: v1alpha1.ConditionBypassClosed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDirectPathOpen}
+	switch {
+	case m.open > 0:
+		c.Message = fmt.Sprintf("In %d of %d pods the server answers at the address of the pod, so calls can walk around the gateway", m.open, m.open+m.closed)
+	case m.closed > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonDirectPathClosed, "The server answers on the loopback of its pods only"
+	default:
+		return nil
 	}
 	return c
 }

@@ -64,6 +64,8 @@ type GovernedServerReconciler struct {
 	Discover func(context.Context, discovery.Target) (discovery.Result, error)
 	// Watch calls back when a server says that its tools have changed, and returns when it no longer can.
 	Watch func(ctx context.Context, target discovery.Target, changed func()) error
+	// Through asks the servers that run on the loopback of their pods.
+	Through Through
 
 	// Library compiles policies.
 	Library *policy.Library
@@ -78,6 +80,7 @@ type GovernedServerReconciler struct {
 // +kubebuilder:rbac:groups=tidewaiter.dev,resources=governedservers/status;approvalrequests/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -106,6 +109,7 @@ func (r *GovernedServerReconciler) SetupWithManager(ctx context.Context, mgr ctr
 		WatchesMetadata(namespaceMeta(), handler.EnqueueRequestsFromMapFunc(inNamespace(mgr.GetClient())), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1alpha1.ApprovalRequest{}, handler.EnqueueRequestsFromMapFunc(serverAsked), builder.WithPredicates(fateChanged())).
 		WatchesMetadata(secret, handler.EnqueueRequestsFromMapFunc(serverLabelled)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(podGoverned), builder.WithPredicates(podMoved())).
 		WatchesMetadata(kept, handler.EnqueueRequestsFromMapFunc(serverLabelled)).
 		WatchesRawSource(source.Channel(news, handler.TypedEnqueueRequestsFromMapFunc(
 			func(_ context.Context, key types.NamespacedName) []reconcile.Request {
@@ -211,6 +215,15 @@ func (r *GovernedServerReconciler) version(ctx context.Context, server *v1alpha1
 	parts := []string{fmt.Sprintf("%s/%d", server.UID, server.Generation)}
 	for _, s := range secrets.Items {
 		parts = append(parts, s.Name+"/"+s.ResourceVersion)
+	}
+	if r.throughGateway(server) {
+		pod, err := r.governedPod(ctx, server)
+		if err != nil {
+			return "", err
+		}
+		if pod != nil {
+			parts = append(parts, fmt.Sprintf("pod/%s/%s", pod.UID, pod.Status.PodIP))
+		}
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, " "), nil

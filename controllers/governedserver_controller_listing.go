@@ -9,9 +9,11 @@ import (
 	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/classify"
+	"github.com/tidewaiter/tidewaiter/internal/control"
 	"github.com/tidewaiter/tidewaiter/internal/definitions"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
@@ -35,12 +37,7 @@ func (r *GovernedServerReconciler) orderFor(server *v1alpha1.GovernedServer, ver
 // list resolves the endpoint, with Secrets as they are now, lists the tools and classifies them. Definitions are kept
 // compressed and bounded, to be put away and compared: they can be large, and there are many servers.
 func (r *GovernedServerReconciler) list(ctx context.Context, server *v1alpha1.GovernedServer) (listing, *fault) {
-	target, done, err := r.target(ctx, server)
-	if err != nil {
-		return listing{}, faultOf(err)
-	}
-	defer done()
-	result, err := r.Discover(ctx, target)
+	result, err := r.discover(ctx, server)
 	if err != nil {
 		return listing{}, faultOf(err)
 	}
@@ -85,6 +82,14 @@ func hintsOf(a tool.Annotations) *v1alpha1.ToolAnnotations {
 
 // watch follows a server's announcements, with Secrets as they are when it begins.
 func (r *GovernedServerReconciler) watch(ctx context.Context, server *v1alpha1.GovernedServer, changed func()) error {
+	if r.throughGateway(server) {
+		target, done, err := r.gatewayTarget(ctx, server, control.ChangesPath(client.ObjectKeyFromObject(server)))
+		if err != nil {
+			return err
+		}
+		defer done()
+		return r.Through.Watch(ctx, target, changed)
+	}
 	target, done, err := r.target(ctx, server)
 	if err != nil {
 		return err

@@ -48,6 +48,7 @@ var allowed = map[string][]string{
 	"internal/notify":      {"api/v1alpha1", "internal/glyph", "internal/netguard", "internal/fixture"},
 	"internal/endpoint":    {"api/v1alpha1", "internal/netguard", "internal/fixture"},
 	"internal/stdio":       {},
+	"internal/control":     {"internal/discovery", "internal/endpoint", "internal/identity", "internal/netguard", "internal/tool"},
 	"internal/sidecar":     {"api/v1alpha1", "internal/endpoint", "internal/fixture"},
 	"internal/gateway": {
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
@@ -60,9 +61,9 @@ var allowed = map[string][]string{
 	"internal/fixture":       {"api/v1alpha1"},
 	"internal/fixture/login": {},
 	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/policy", "internal/sidecar", "internal/survey", "internal/vote", "internal/fixture"},
-	"controllers":            {"api/v1alpha1", "internal/failpoint", "internal/survey", "internal/definitions", "internal/glyph", "internal/discovery", "internal/endpoint", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
+	"controllers":            {"api/v1alpha1", "internal/failpoint", "internal/survey", "internal/definitions", "internal/glyph", "internal/control", "internal/discovery", "internal/endpoint", "internal/identity", "internal/sidecar", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
 	"cmd/manager":            {"api/v1alpha1", "internal/survey", "controllers", "internal/discovery", "internal/netguard", "internal/policy", "internal/admission", "internal/serving", "internal/sidecar", "internal/votingkey", "internal/notify", "internal/fixture"},
-	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/policy", "internal/receipt", "internal/stdio", "internal/tool", "internal/tracing", "internal/vote", "internal/fixture", "internal/fixture/authority", "internal/fixture/collector", "internal/fixture/booth", "internal/fixture/login"},
+	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/control", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/policy", "internal/receipt", "internal/stdio", "internal/tool", "internal/tracing", "internal/vote", "internal/fixture", "internal/fixture/authority", "internal/fixture/collector", "internal/fixture/booth", "internal/fixture/login"},
 	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "internal/survey", "controllers", "internal/definitions", "internal/cli", "internal/policy", "internal/tool", "internal/fixture", "internal/fixture/booth"},
 
 	"internal/fixture/authority": {},

@@ -25,6 +25,9 @@ const (
 	// ConditionGatewayAuthorized of a GovernedServer that names a ServiceAccount for its gateway: the account has the
 	// rights of a gateway of this server.
 	ConditionGatewayAuthorized = "GatewayAuthorized"
+	// ConditionBypassClosed of a GovernedServer in pods: no live gateway has found that the server answers at the address
+	// of its pod, besides on loopback.
+	ConditionBypassClosed = "BypassClosed"
 	// ConditionAccepted of a ToolPolicy: it can be used as it is written.
 	ConditionAccepted = "Accepted"
 	// ConditionEffective of a ToolPolicy: all of it is in force.
@@ -83,6 +86,13 @@ const (
 	ReasonCatchingUp = "CatchingUp"
 	// ReasonNoGateway: no gateway of the server is alive; start one.
 	ReasonNoGateway = "NoGateway"
+	// ReasonNetworkPolicyConflict: delete or rename the NetworkPolicy that the message names; until then none admits only
+	// the gateway to the governed pods.
+	ReasonNetworkPolicyConflict = "NetworkPolicyConflict"
+	// ReasonDirectPathClosed: nothing to do; the server does not answer at the address of its pod.
+	ReasonDirectPathClosed = "DirectPathClosed"
+	// ReasonDirectPathOpen: have the server listen on 127.0.0.1 only; it answers at the address of its pod.
+	ReasonDirectPathOpen = "DirectPathOpen"
 	// ReasonWrongNamespace: move the baseline to the operator's namespace, or give it targets.
 	ReasonWrongNamespace = "WrongNamespace"
 	// ReasonCounted: nothing to do; the request is counted.

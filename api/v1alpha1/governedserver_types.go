@@ -400,8 +400,9 @@ type AutonomySpec struct {
 type GovernedServerStatus struct {
 	// conditions are Ready (sums up the others), Reachable (the last listing succeeded), Classified (every listed
 	// tool has a tier), PolicyAccepted (every ToolPolicy that targets the server is valid), PinsMatch (every definition is
-	// the accepted one), Enforcing (every live gateway runs the current policy), and GatewayAuthorized
-	// (the ServiceAccount that spec.gateway names has its rights). All are good when True.
+	// the accepted one), Enforcing (every live gateway runs the current policy), BypassClosed (no gateway in the server's
+	// pods has found a way around it), and GatewayAuthorized (the ServiceAccount that spec.gateway names has its rights).
+	// All are good when True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -43,6 +43,9 @@ const (
 	// PolicyRevisionAnnotation of a Lease that a gateway keeps beside a GovernedServer says which policy revision it
 	// runs; ServerLabel marks the Lease.
 	PolicyRevisionAnnotation = "tidewaiter.dev/policy-revision"
+	// BypassAnnotation of such a Lease says whether the server in the gateway's pod answers at the pod's address: Open or
+	// Closed. None means that the gateway cannot tell.
+	BypassAnnotation = "tidewaiter.dev/bypass"
 	// AuthoritySubresource is the virtual subresource of governedservers that the authority verbs are checked on.
 	AuthoritySubresource = "authority"
 	// ManagerServiceAccount is the name of the only ServiceAccount that writes status of GovernedServers and

@@ -66,6 +66,10 @@ func serve(ctx context.Context, o options) error {
 		group.Go(func() error { return p.door.letIn(ctx, o, p.live, flags.oidc) })
 		group.Go(func() error { return p.watcher.Run(ctx) })
 		group.Go(func() error { return p.acknowledger.Run(ctx) })
+		group.Go(func() error { return o.serveControl(ctx, p.door, flags.servers) })
+		if look := p.acknowledger.Bypass; look != nil {
+			group.Go(func() error { return look.Run(ctx) })
+		}
 		group.Go(func() error { return p.door.votes.Run(ctx) })
 		group.Go(func() error { return p.door.gateway.Follow(ctx) })
 		if flags.shown != nil {
@@ -120,7 +124,7 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 	}
 	votes := &gateway.Keyring{Cache: keys, Client: p.live, Namespace: o.operatorNamespace, Roots: flags.roots, Clock: clock.RealClock{}, Metrics: metrics}
 	p.watcher = &gateway.Watcher{Cache: watched, Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Allow: flags.allow, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: o.operatorNamespace}
-	p.acknowledger = &gateway.Acknowledger{Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Gateway: o.name, Jitter: rand.Float64, Metrics: metrics}
+	p.acknowledger = &gateway.Acknowledger{Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Gateway: o.name, Jitter: rand.Float64, Metrics: metrics, Bypass: bypass(flags.podIP, flags.servers)}
 	p.door = &door{votes: votes, gateway: &gateway.Gateway{
 		Servers: flags.servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
 		Everybody: o.requester, Loopback: loopback,

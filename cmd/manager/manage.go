@@ -10,9 +10,11 @@ import (
 	"net/netip"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,7 +49,8 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 	}
 	scheme := runtime.NewScheme()
 	labelled, err := labels.NewRequirement(v1alpha1.ServerLabel, selection.Exists, nil)
-	if err := errors.Join(err, corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+	govern, wrong := labels.NewRequirement(v1alpha1.GovernLabel, selection.Exists, nil)
+	if err := errors.Join(err, wrong, authenticationv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
 		authorizationv1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("build the scheme: %w", err)
 	}
@@ -61,14 +64,16 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		WebhookServer:                 webhook.Server,
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
-			// Of Secrets, ConfigMaps and Roles only metadata is cached, and of those and of Leases alone that are labelled for a server, or
-			// ours.
+			// Of Secrets, ConfigMaps, Roles and NetworkPolicies only metadata is cached, and of those, of Leases and of pods alone that are
+			// labelled for a server, or ours.
 			ByObject: map[client.Object]cache.ByObject{
-				&coordinationv1.Lease{}: {Label: labels.NewSelector().Add(*labelled)},
-				&corev1.ConfigMap{}:     {Label: labels.NewSelector().Add(*labelled)},
-				&corev1.Secret{}:        {Label: labels.NewSelector().Add(*labelled)},
-				&rbacv1.Role{}:          {Label: labels.NewSelector().Add(*labelled)},
-				&rbacv1.RoleBinding{}:   {Label: labels.SelectorFromSet(labels.Set{controllers.ManagedByLabel: controllers.ManagedBy})},
+				&coordinationv1.Lease{}:       {Label: labels.NewSelector().Add(*labelled)},
+				&corev1.ConfigMap{}:           {Label: labels.NewSelector().Add(*labelled)},
+				&corev1.Pod{}:                 {Label: labels.NewSelector().Add(*govern)},
+				&networkingv1.NetworkPolicy{}: {Label: labels.NewSelector().Add(*labelled)},
+				&corev1.Secret{}:              {Label: labels.NewSelector().Add(*labelled)},
+				&rbacv1.Role{}:                {Label: labels.NewSelector().Add(*labelled)},
+				&rbacv1.RoleBinding{}:         {Label: labels.SelectorFromSet(labels.Set{controllers.ManagedByLabel: controllers.ManagedBy})},
 			},
 		},
 	})
@@ -81,10 +86,13 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 	}
 	events := mgr.GetEventRecorder("tidewaiter")
 	library := policy.NewLibrary()
+	tokens := &controllers.Tokens{Client: mgr.GetClient(), Clock: clock.RealClock{}, Namespace: o.namespace}
 	servers := &controllers.GovernedServerReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}, Metrics: serverMetrics,
 		Allow: allow, Discover: discovery.Tools, Watch: discovery.Watch, Library: library, OperatorNamespace: o.namespace,
+		Through: controllers.Through{Token: tokens.For, List: discovery.Through, Watch: discovery.WatchThrough},
 	}
+	networks := &controllers.PodNetworkReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, OperatorNamespace: o.namespace}
 	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
 	surveyor := survey.New(mgr.GetClient(), mgr.GetAPIReader(), library, o.namespace)
 	policies := &controllers.ToolPolicyReconciler{Client: mgr.GetClient(), Survey: surveyor, OperatorNamespace: o.namespace}
@@ -98,6 +106,7 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		rights.SetupWithManager(mgr),
 		readers.SetupWithManager(mgr),
 		enforcing.SetupWithManager(mgr),
+		networks.SetupWithManager(mgr),
 		webhook.setUp(mgr, o, surveyor),
 		notifications(mgr, o, allow),
 		metrics.Registry.Register(&controllers.ApprovalRequestMetrics{Reader: mgr.GetClient(), Clock: clock.RealClock{}}),

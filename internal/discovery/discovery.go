@@ -103,10 +103,10 @@ func list(ctx context.Context, target Target) (Result, error) {
 			seen[cursor] = true
 			continue
 		}
-		return found.result(s), nil
+		return found.result(s.info(), s.announces()), nil
 	}
 	found.endsEarly(fmt.Sprintf("the server lists more than %d pages", maxPages))
-	return found.result(s), nil
+	return found.result(s.info(), s.announces()), nil
 }
 
 type page struct {
@@ -193,7 +193,7 @@ func (c *collection) add(entries []json.RawMessage) {
 	}
 }
 
-func (c *collection) result(s *session) Result {
+func (c *collection) result(said Info, announces bool) Result {
 	for name := range c.doubtful {
 		delete(c.tools, name)
 	}
@@ -204,7 +204,7 @@ func (c *collection) result(s *session) Result {
 	slices.SortFunc(tools, func(a, b tool.Descriptor) int { return cmp.Compare(a.Name, b.Name) })
 	more := len(tools) > maxTools
 	return Result{
-		Server: s.info(), Announces: s.announces(),
+		Server: said, Announces: announces,
 		Tools: tools[:min(len(tools), maxTools)], Gaps: c.gaps(more),
 	}
 }

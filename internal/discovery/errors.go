@@ -35,9 +35,9 @@ const (
 // identifier or time, and nothing that the server chose.
 type Error struct {
 	// Kind says who can mend it.
-	Kind Kind
+	Kind Kind `json:"kind"`
 	// Cause is a phrase for people.
-	Cause string
+	Cause string `json:"cause"`
 	// status is the HTTP status behind the error, if any.
 	status int
 }

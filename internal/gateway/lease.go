@@ -49,14 +49,16 @@ type Acknowledger struct {
 	// Jitter is from 0 to 1, anew each time, so that gateways that started together do not write together.
 	Jitter  func() float64
 	Metrics *Metrics
+	// Bypass is what was found of ways around this gateway; nil where nobody looks.
+	Bypass *Bypass
 
 	said map[types.NamespacedName]acknowledgement
 }
 
 // acknowledgement is what was last written of a server.
 type acknowledgement struct {
-	uid      types.UID
-	revision string
+	uid              types.UID
+	revision, bypass string
 	// next is when it is written again though nothing changed.
 	next time.Time
 	// failed: the last write did not succeed, which was said.
@@ -86,8 +88,8 @@ func (a *Acknowledger) acknowledge(ctx context.Context) {
 			continue
 		}
 		was := a.said[key]
-		is := acknowledgement{uid: snap.Server.UID, revision: snap.Policy.Revision}
-		same := was.uid == is.uid && was.revision == is.revision
+		is := acknowledgement{uid: snap.Server.UID, revision: snap.Policy.Revision, bypass: a.Bypass.Found(key)}
+		same := was.uid == is.uid && was.revision == is.revision && was.bypass == is.bypass
 		if (same || was.failed) && now.Before(was.next) {
 			continue
 		}
@@ -116,9 +118,13 @@ func (a *Acknowledger) write(ctx context.Context, key types.NamespacedName, is a
 	ctx, cancel := context.WithTimeout(ctx, acknowledgeWithin)
 	defer cancel()
 	owner := metav1apply.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind("GovernedServer").WithName(key.Name).WithUID(is.uid)
+	annotations := map[string]string{v1alpha1.PolicyRevisionAnnotation: is.revision}
+	if is.bypass != "" {
+		annotations[v1alpha1.BypassAnnotation] = is.bypass
+	}
 	lease := coordinationv1apply.Lease(leaseName(key.Name, a.Gateway), key.Namespace).
 		WithLabels(map[string]string{v1alpha1.ServerLabel: key.Name}).
-		WithAnnotations(map[string]string{v1alpha1.PolicyRevisionAnnotation: is.revision}).
+		WithAnnotations(annotations).
 		WithOwnerReferences(owner).
 		WithSpec(coordinationv1apply.LeaseSpec().WithHolderIdentity(a.Gateway).
 			WithLeaseDurationSeconds(int32(leaseFor / time.Second)).WithRenewTime(metav1.NewMicroTime(now)))

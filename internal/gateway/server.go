@@ -320,6 +320,15 @@ func (s *Server) forget() {
 	_ = s.rebuild() // on an error there is no view, everything is refused, and Update has said why
 }
 
+// Upstream returns how the server is reached, false while that is not known.
+func (s *Server) Upstream() (endpoint.Upstream, bool) {
+	up := s.upstream.Load()
+	if up == nil {
+		return endpoint.Upstream{}, false
+	}
+	return up.own(), true
+}
+
 // Prove notes that the watch was alive at this time.
 func (s *Server) Prove(at time.Time) { s.proven.Store(at.UnixNano()) }
 

@@ -54,7 +54,7 @@ func (i *injection) problems() []string {
 
 // ports are those that nothing else in the pod may have.
 func (i *injection) ports() []int32 {
-	taken := []int32{AgentPort, opsPort}
+	taken := []int32{AgentPort, opsPort, ControlPort}
 	if i.server.Spec.Endpoint.Stdio != nil {
 		taken = append(taken, endpoint.StdioPort)
 	}

@@ -23,6 +23,8 @@ func (i *injection) gateway() corev1.Container {
 		"--name=$(POD_NAME)",
 		fmt.Sprintf("--listen=:%d", AgentPort),
 		fmt.Sprintf("--ops-listen=:%d", opsPort),
+		fmt.Sprintf("--control-listen=:%d", ControlPort),
+		"--pod-ip=$(POD_IP)",
 		"--public-url=" + PublicURL(i.server),
 		"--voting-root-key=" + s.VotingRoot,
 		"--operator-namespace=" + s.OperatorNamespace,
@@ -35,10 +37,11 @@ func (i *injection) gateway() corev1.Container {
 	c := contained(GatewayContainer, s, args)
 	c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	c.Resources = s.Resources
-	c.Env = []corev1.EnvVar{{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}}
+	c.Env = []corev1.EnvVar{fromPod("POD_NAME", "metadata.name"), fromPod("POD_IP", "status.podIP")}
 	c.Ports = []corev1.ContainerPort{
 		{Name: "tidewaiter", ContainerPort: AgentPort, Protocol: corev1.ProtocolTCP},
 		{Name: "tidewaiter-ops", ContainerPort: opsPort, Protocol: corev1.ProtocolTCP},
+		{Name: "tidewaiter-ctl", ContainerPort: ControlPort, Protocol: corev1.ProtocolTCP},
 	}
 	// Alive is what answers; ready is what knows its policy. The server starts once the gateway is alive: it may need the
 	// server to become ready.
@@ -96,6 +99,10 @@ func tokenSource() corev1.Volume {
 			}}},
 		},
 	}}}
+}
+
+func fromPod(name, field string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: field}}}
 }
 
 func emptyFolder(name string) corev1.Volume {

@@ -28,6 +28,8 @@ const (
 	AgentPort = 9440
 	// opsPort serves probes and metrics.
 	opsPort = 9441
+	// ControlPort is where the operator asks the gateway for the tools of the server.
+	ControlPort = 9442
 
 	tokenVolume    = "tidewaiter-token"
 	binaryVolume   = "tidewaiter-binary"
