@@ -4,6 +4,7 @@
 # download); a build from Go modules in hack/controlplane (about ten minutes on two cores, once).
 # `envtest.sh node` does the same for all that hack/node runs: the rest of Kubernetes from hack/controlplane, and DNS and
 # enforcement of NetworkPolicies from hack/addons (about ten minutes more, once). It does not look at KUBEBUILDER_ASSETS.
+# What is built stays as it is: after a change of either module, remove the folder.
 # Only the folder goes to standard output; progress goes to standard error.
 set -euo pipefail
 

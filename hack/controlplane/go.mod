@@ -1,4 +1,4 @@
-// The Kubernetes control plane that tests and the demo run on, built from its published Go modules.
+// Kubernetes, built from its published Go modules: the control plane that tests and the demo run on, and a whole node.
 module github.com/tidewaiter/tidewaiter/hack/controlplane
 
 go 1.26.0

@@ -96,11 +96,11 @@ func (n *node) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = n.until(ctx, "the machine to be as it was", func(ctx context.Context) error {
+	err = n.until(ctx, "the machine is as it was", func(ctx context.Context) error {
 		if err := groups.remove(); err != nil {
 			return err
 		}
-		return settle(ctx, before)
+		return n.settle(ctx, before)
 	})
 	// What is reported now is not reported again: the next start takes stock anew.
 	return errors.Join(err, os.Remove(n.stock()))
@@ -108,8 +108,8 @@ func (n *node) clear(ctx context.Context) error {
 
 // settle puts kernel settings back and says what else is not as it was. Interfaces and routes go with the namespaces,
 // a moment after the last process.
-func settle(ctx context.Context, before machine) error {
-	now, err := look(ctx)
+func (n *node) settle(ctx context.Context, before machine) error {
+	now, err := n.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func settle(ctx context.Context, before machine) error {
 	if err := before.restore(now); err != nil {
 		return fmt.Errorf("put kernel settings back: %w", err)
 	}
-	if now, err = look(ctx); err != nil {
+	if now, err = n.look(ctx); err != nil {
 		return err
 	}
 	if differences := before.differences(now); len(differences) > 0 {
@@ -141,7 +141,7 @@ func (n *node) kill(ctx context.Context) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("kill the node: %w", err)
 	}
-	return n.until(ctx, "the end of the node's processes", func(context.Context) error {
+	return n.until(ctx, "the node's processes have ended", func(context.Context) error {
 		for _, pid := range processes() {
 			if its, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns", "pid")); err == nil && its == space {
 				return fmt.Errorf("process %d is still there", pid)

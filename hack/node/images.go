@@ -112,7 +112,11 @@ func (n *node) load(ctx context.Context, called, program string) error {
 	if err := writeImage(archive, called, program); err != nil {
 		return err
 	}
-	return n.importAll(ctx, []string{archive})
+	if err := n.importFile(ctx, archive); err != nil {
+		return err
+	}
+	n.say("imported %s, of %s", called, program)
+	return nil
 }
 
 // importAll imports archives into containerd, where the kubelet finds their images by name.

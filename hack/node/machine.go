@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -40,7 +42,7 @@ var kernelSettings = []string{
 }
 
 // look takes stock of the machine.
-func look(ctx context.Context) (machine, error) {
+func (n *node) look(ctx context.Context) (machine, error) {
 	m := machine{Settings: map[string]string{}, Lines: map[string][]string{}}
 	for _, name := range kernelSettings {
 		value, err := os.ReadFile(filepath.Join("/proc/sys", name))
@@ -60,7 +62,7 @@ func look(ctx context.Context) (machine, error) {
 	}
 	m.Controllers = strings.Fields(string(list))
 	for subject, read := range map[string]func(context.Context) ([]string, error){
-		"interface": interfaces, "route": routes, "mount": mounts, "rule": rules, "cgroup": topCgroups,
+		"interface": interfaces, "route": routes, "mount": mounts, "rule": rules, "cgroup": topCgroups, "process": n.ours,
 	} {
 		if m.Lines[subject], err = read(ctx); err != nil {
 			return m, fmt.Errorf("look for each %s: %w", subject, err)
@@ -96,12 +98,16 @@ func mounts(context.Context) ([]string, error) {
 }
 
 // counted are packets and bytes, which change while nothing else does.
-var counted = regexp.MustCompile(`\[\d+:\d+\]`)
+var counted = regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+`)
 
-// rules are those of iptables, and the names of sets.
+// rules are those of iptables and nftables, and the names of sets.
 func rules(ctx context.Context) ([]string, error) {
+	commands := [][]string{{"iptables-save"}, {"ip6tables-save"}, {"ipset", "list", "-name"}}
+	if found("nft") { // the node itself does without
+		commands = append(commands, []string{"nft", "list", "ruleset"})
+	}
 	var all []string
-	for _, command := range [][]string{{"iptables-save"}, {"ip6tables-save"}, {"ipset", "list", "-name"}} {
+	for _, command := range commands {
 		lines, err := output(ctx, command[0], command[1:]...)
 		if err != nil {
 			return nil, err
@@ -131,6 +137,18 @@ func topCgroups(context.Context) ([]string, error) {
 			if entry.IsDir() {
 				all = append(all, filepath.Join(mount, entry.Name()))
 			}
+		}
+	}
+	return all, nil
+}
+
+// ours are processes that were told of the node's folder, as its components are.
+func (n *node) ours(context.Context) ([]string, error) {
+	var all []string
+	for _, pid := range processes() {
+		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if err == nil && bytes.Contains(line, []byte(n.dir+"/")) {
+			all = append(all, strings.ReplaceAll(string(line), "\x00", " "))
 		}
 	}
 	return all, nil

@@ -29,8 +29,8 @@ const (
 	apiIP        = "10.215.0.1" // of the Service kubernetes, the first of the range
 	dnsIP        = "10.215.0.10"
 	server       = "https://" + nodeIP + ":6443"
-	podImage     = "localhost/tidewaiter/pod:node" // what sandboxes and test pods run
-	containerd   = "/run/containerd/containerd.sock"
+	podImage     = "localhost/tidewaiter/pod:node"   // what sandboxes and test pods run
+	containerd   = "/run/containerd/containerd.sock" // as the node sees it
 )
 
 // patience bounds each wait for something that takes seconds on a machine at rest.
@@ -73,7 +73,7 @@ func (n *node) alone(step func() error) error {
 	return step()
 }
 
-// until tries again until it works, and says what it waited for in vain.
+// until tries again until it works; what says what is then the case.
 func (n *node) until(ctx context.Context, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -87,7 +87,7 @@ func (n *node) until(ctx context.Context, what string, try func(context.Context)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waited in vain for %s: %w", what, err)
+			return fmt.Errorf("waited in vain until %s: %w", what, err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

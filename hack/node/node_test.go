@@ -43,7 +43,7 @@ func TestNode(t *testing.T) {
 	if err := n.probe(t.Context(), false); err != nil {
 		t.Skip(err)
 	}
-	before, err := look(t.Context())
+	before, err := n.look(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestNode(t *testing.T) {
 		if err := n.down(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		now, err := look(t.Context())
+		now, err := n.look(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func (c cluster) run(t *testing.T, name string, labels map[string]string, restar
 func (c cluster) phase(t *testing.T, name string, want ...corev1.PodPhase) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
-	err := c.node.until(t.Context(), "pod "+name, func(ctx context.Context) (err error) {
+	err := c.node.until(t.Context(), "pod "+name+" has ended or runs", func(ctx context.Context) (err error) {
 		if pod, err = c.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (c cluster) answers(t *testing.T) {
 func (c cluster) answered(t *testing.T, prefix string, labels map[string]string) {
 	t.Helper()
 	attempts := 0
-	err := c.node.until(t.Context(), "an answer", func(context.Context) error {
+	err := c.node.until(t.Context(), "there is an answer", func(context.Context) error {
 		attempts++
 		if said, ok := c.gets(t, fmt.Sprintf("%s-%d", prefix, attempts), web, labels); !ok || said != "web" {
 			return fmt.Errorf("attempt %d: %s", attempts, said)
@@ -189,7 +189,7 @@ func (c cluster) admits(t *testing.T) {
 func (c cluster) refused(t *testing.T, prefix string) {
 	t.Helper()
 	attempts := 0
-	err := c.node.until(t.Context(), "a refusal", func(context.Context) error {
+	err := c.node.until(t.Context(), "there is a refusal", func(context.Context) error {
 		attempts++
 		if said, ok := c.gets(t, fmt.Sprintf("%s-%d", prefix, attempts), web, nil); ok {
 			return fmt.Errorf("attempt %d: %s", attempts, said)
@@ -209,7 +209,7 @@ func (c cluster) comesBack(t *testing.T) {
 	if err := c.node.up(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	err := c.node.until(t.Context(), "the pod to be started again", func(ctx context.Context) error {
+	err := c.node.until(t.Context(), "the pod is started again", func(ctx context.Context) error {
 		is := c.phase(t, "web", corev1.PodRunning)
 		if is.UID != was.UID || len(is.Status.ContainerStatuses) == 0 || is.Status.ContainerStatuses[0].ContainerID == was.Status.ContainerStatuses[0].ContainerID {
 			return fmt.Errorf("it is %s in %v", is.UID, is.Status.ContainerStatuses)

@@ -23,13 +23,25 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// up starts the node with the state that it has, if any, and returns when pods can be made.
+// up starts the node with the state that it has, if any, and returns when pods can be made. One that runs already, from a
+// run that may not have come to its end, is waited for all the same.
 func (n *node) up(ctx context.Context, install bool) error {
-	if n.pid() != 0 {
-		n.say("it is up already")
-		fmt.Println(n.kubeconfig())
-		return nil
+	started := time.Now()
+	if n.pid() == 0 {
+		if err := n.launch(ctx, install); err != nil {
+			return err
+		}
 	}
+	if err := n.await(ctx, started); err != nil {
+		return fmt.Errorf("%w; logs are in %s, and pid 1 of the node said last:\n  %s", err, n.path("log"), n.lastWords())
+	}
+	n.say("pods can be made; stop kills the node, down removes it")
+	fmt.Println(n.kubeconfig())
+	return nil
+}
+
+// launch starts the node, or leaves the machine as it was.
+func (n *node) launch(ctx context.Context, install bool) error {
 	// What a run left that was killed goes first, so that the stock is taken of a machine without a node.
 	if err := n.clear(ctx); err != nil {
 		return err
@@ -44,11 +56,16 @@ func (n *node) up(ctx context.Context, install bool) error {
 	if err := n.prepare(ctx); err != nil {
 		return err
 	}
-	if err := n.launch(ctx, programs); err != nil {
+	before, err := n.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := before.remember(n.stock()); err != nil {
+		return fmt.Errorf("note what the machine is like: %w", err)
+	}
+	if err := n.startInit(programs); err != nil {
 		return errors.Join(err, n.clear(context.WithoutCancel(ctx)))
 	}
-	n.say("pods can be made; node stop kills it, node down removes it")
-	fmt.Println(n.kubeconfig())
 	return nil
 }
 
@@ -96,29 +113,18 @@ func (n *node) prepare(ctx context.Context) error {
 	return n.buildPod(ctx)
 }
 
-// launch starts pid 1 and waits, one by one, for what makes a node of use.
-func (n *node) launch(ctx context.Context, programs string) error {
-	before, err := look(ctx)
-	if err != nil {
-		return err
-	}
-	if err := before.remember(n.stock()); err != nil {
-		return fmt.Errorf("note what the machine is like: %w", err)
-	}
-	started := time.Now()
-	if err := n.startInit(programs); err != nil {
-		return err
-	}
+// await waits, one by one, for what makes a node of use.
+func (n *node) await(ctx context.Context, started time.Time) error {
 	for _, step := range []struct {
 		what string
 		try  func(context.Context) error
 	}{
-		{"containerd to take images", func(ctx context.Context) error { return n.importFile(ctx, n.podArchive()) }},
-		{"the API server to be ready", func(context.Context) error { return n.ready() }},
-		{"the node to be ready", func(ctx context.Context) error { return n.nodeReady(ctx, started) }},
-		{"the service account of pods", n.accountThere},
-		{"the Service of DNS", func(ctx context.Context) error { return n.applyDNS(ctx, programs) }},
-		{"DNS to know the API server", resolves},
+		{"containerd takes images", func(ctx context.Context) error { return n.importFile(ctx, n.podArchive()) }},
+		{"the API server is ready", func(context.Context) error { return n.ready() }},
+		{"the node is ready", func(ctx context.Context) error { return n.nodeReady(ctx, started) }},
+		{"pods have a service account", n.accountThere},
+		{"DNS has its Service", n.applyDNS},
+		{"DNS knows the API server", resolves},
 	} {
 		alive := func(ctx context.Context) error {
 			if n.pid() == 0 {
@@ -127,9 +133,9 @@ func (n *node) launch(ctx context.Context, programs string) error {
 			return step.try(ctx)
 		}
 		if err := n.until(ctx, step.what, alive); err != nil {
-			return fmt.Errorf("%w; logs are in %s, and its pid 1 said last:\n  %s", err, n.path("log"), n.lastWords())
+			return err
 		}
-		n.say("waited for %s", step.what)
+		n.say("%s", step.what)
 	}
 	return nil
 }
@@ -220,7 +226,11 @@ func (n *node) accountThere(ctx context.Context) error {
 	return err
 }
 
-func (n *node) applyDNS(ctx context.Context, programs string) error {
+func (n *node) applyDNS(ctx context.Context) error {
+	programs, err := n.programs(ctx)
+	if err != nil {
+		return err
+	}
 	out, err := exec.CommandContext(ctx, filepath.Join(programs, "kubectl"), "--kubeconfig="+n.kubeconfig(),
 		"apply", "--server-side", "--filename="+n.path("conf", "dns.yaml")).CombinedOutput()
 	if err != nil {
