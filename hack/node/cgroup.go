@@ -22,23 +22,23 @@ const cgroupRoot = "tidewaiter-node"
 // controllers that the kubelet wants.
 var controllers = []string{"cpu", "cpuset", "memory", "pids"}
 
-// hierarchies are the mounts of cgroups: one, of version 2, or one for each controller.
+// hierarchies are the mounts of cgroups: one, of version 2, or one for each controller, and perhaps one of version 2 beside
+// them, which has no controllers, and in which runc makes cgroups all the same.
 type hierarchies struct {
 	v2     bool
 	mounts []string
 }
 
-// cgroups reads the hierarchies from a table of mounts. In a mixture of versions, the controllers are in version 1.
+// cgroups reads the hierarchies from a table of mounts.
 func cgroups(mounts string) hierarchies {
 	var h hierarchies
 	for line := range strings.Lines(mounts) {
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) < 3 || !strings.HasPrefix(fields[1], "/sys/fs/cgroup"):
-		case fields[2] == "cgroup":
+		case fields[2] == "cgroup", fields[2] == "cgroup2":
 			h.mounts = append(h.mounts, fields[1])
-		case fields[2] == "cgroup2" && fields[1] == "/sys/fs/cgroup":
-			return hierarchies{v2: true, mounts: []string{fields[1]}}
+			h.v2 = h.v2 || fields[1] == "/sys/fs/cgroup"
 		}
 	}
 	slices.Sort(h.mounts)

@@ -32,6 +32,7 @@ var needed = []struct{ program, pkg string }{
 	{"ipset", "ipset"},
 	{"ip", "iproute2"},
 	{"mount", "mount"},
+	{"nsenter", "util-linux"},
 }
 
 // packages wants all programs, and installs those that are missing where it is told to.

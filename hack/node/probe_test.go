@@ -97,7 +97,7 @@ func TestMissingPackages(t *testing.T) {
 	}{
 		"nothing is missing where all programs are": {func(string) bool { return false }, nil},
 		"each package is named once": {func(string) bool { return true },
-			[]string{"containerd", "runc", "iptables", "ipset", "iproute2", "mount", "containernetworking-plugins"}},
+			[]string{"containerd", "runc", "iptables", "ipset", "iproute2", "mount", "util-linux", "containernetworking-plugins"}},
 		"plugins in the other folder will do": {func(program string) bool { return strings.HasPrefix(program, "/usr/lib/cni/") }, nil},
 		"plugins spread over both will not": {func(program string) bool {
 			return program == "/usr/lib/cni/ptp" || program == "/opt/cni/bin/portmap"
@@ -139,6 +139,10 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
 			t.Parallel()
 			has(t, cgroups(tc.mounts).usable(tc.list), tc.want...)
 		})
+	}
+	// runc makes cgroups there too.
+	if got := cgroups(one).mounts; !slices.Contains(got, "/sys/fs/cgroup/unified") {
+		t.Errorf("the hierarchy beside those of version 1 is not among %v", got)
 	}
 }
 

@@ -59,7 +59,11 @@ func (s *supervisor) reap() error {
 		delete(s.running, pid)
 		s.mu.Unlock()
 		if ok {
-			s.node.say("%s ended (exit code %d, signal %d), starting it again", c.name, status.ExitStatus(), status.Signal())
+			how := fmt.Sprint("exit code ", status.ExitStatus())
+			if status.Signaled() {
+				how = status.Signal().String()
+			}
+			s.node.say("%s ended (%s), starting it again", c.name, how)
 			s.again(c)
 		}
 	}

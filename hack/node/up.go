@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -125,6 +126,7 @@ func (n *node) await(ctx context.Context, started time.Time) error {
 		{"pods have a service account", n.accountThere},
 		{"DNS has its Service", n.applyDNS},
 		{"DNS knows the API server", resolves},
+		{"policies are enforced", n.enforced},
 	} {
 		alive := func(ctx context.Context) error {
 			if n.pid() == 0 {
@@ -235,6 +237,18 @@ func (n *node) applyDNS(ctx context.Context) error {
 		"apply", "--server-side", "--filename="+n.path("conf", "dns.yaml")).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// enforced looks for the rule that ends a chain of the enforcer once it has written all policies that there are.
+func (n *node) enforced(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(n.pid()), "--net", "iptables", "--wait", "--list-rules", "KUBE-ROUTER-FORWARD").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	if !strings.Contains(string(out), "-j ACCEPT") {
+		return errors.New("no policy has been written yet")
 	}
 	return nil
 }
