@@ -143,8 +143,12 @@ func (n *node) kill(ctx context.Context) error {
 	}
 	return n.until(ctx, "the node's processes have ended", func(context.Context) error {
 		for _, pid := range processes() {
-			if its, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns", "pid")); err == nil && its == space {
-				return fmt.Errorf("process %d is still there", pid)
+			proc := filepath.Join("/proc", strconv.Itoa(pid))
+			if its, err := os.Readlink(filepath.Join(proc, "ns", "pid")); err != nil || its != space {
+				continue
+			}
+			if program, err := os.Readlink(filepath.Join(proc, "exe")); err == nil { // a zombie, which somebody has to reap, has none
+				return fmt.Errorf("process %d is still there, %s", pid, program)
 			}
 		}
 		return nil
