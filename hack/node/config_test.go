@@ -6,6 +6,9 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +74,29 @@ func TestTheNodeIsReadyWithAHeartbeatOfThisStart(t *testing.T) {
 			has(t, fresh(tc.conditions, started), tc.want...)
 		})
 	}
+}
+
+func TestAWaitSaysWhatWasMissingLast(t *testing.T) {
+	t.Parallel()
+	n := newNode(t.TempDir(), t.Output())
+	ctx, cancel := context.WithCancel(t.Context())
+	tries := 0
+	err := n.until(ctx, "it works", func(ctx context.Context) error {
+		if tries++; tries < 3 {
+			return fmt.Errorf("try %d", tries)
+		}
+		cancel()
+		return ctx.Err()
+	})
+	has(t, err, "until it works", "try 2")
+	tries = 0
+	has(t, n.until(t.Context(), "it works", func(context.Context) error {
+		if tries++; tries < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	}))
+	has(t, n.until(t.Context(), "it works", func(context.Context) error { return &fatalError{errors.New("it is gone")} }), "it is gone")
 }
 
 func TestDifferencesOfTheMachine(t *testing.T) {

@@ -77,10 +77,14 @@ func (n *node) alone(step func() error) error {
 func (n *node) until(ctx context.Context, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	var err error
 	for {
-		err := try(ctx)
-		if err == nil {
+		now := try(ctx)
+		if now == nil {
 			return nil
+		}
+		if err == nil || ctx.Err() == nil { // one that was cut short has nothing to say
+			err = now
 		}
 		if fatal, ok := errors.AsType[*fatalError](err); ok {
 			return fatal
