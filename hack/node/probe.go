@@ -85,13 +85,13 @@ func (n *node) room() error {
 	if err := syscall.Statfs(filepath.Dir(n.dir), &fs); err != nil {
 		return fmt.Errorf("ask how full the disk of %s is: %w", n.dir, err)
 	}
-	return enough(n.dir, fs.Bavail*uint64(fs.Bsize), fs.Blocks*uint64(fs.Bsize))
+	return enough(n.dir, fs.Bavail*uint64(fs.Bsize))
 }
 
-func enough(dir string, free, size uint64) error {
+func enough(dir string, free uint64) error {
 	const least = 2 << 30
-	if want := max(least, size/50); free < want {
-		return fmt.Errorf("the disk of %s has %d MiB free, and the node needs %d", dir, free>>20, want>>20)
+	if free < least {
+		return fmt.Errorf("the disk of %s has %d MiB free, and the node needs %d", dir, free>>20, least>>20)
 	}
 	return nil
 }
