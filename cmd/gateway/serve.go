@@ -170,6 +170,11 @@ func opsHandler(front *door, registry *prometheus.Registry) http.Handler {
 			fmt.Fprintln(w, "no approval can be used now:", err)
 		}
 	})
+	mux.HandleFunc("GET /idle", func(w http.ResponseWriter, r *http.Request) {
+		if front.gateway.AwaitIdle(r.Context()) == nil {
+			fmt.Fprintln(w, "ok")
+		}
+	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	return mux
 }

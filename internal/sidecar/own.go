@@ -33,6 +33,12 @@ func takeOut(pod *corev1.Pod) error {
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, isOurVolume)
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
+		if waits(c) {
+			c.Lifecycle.PreStop = nil
+			if reflect.DeepEqual(c.Lifecycle, &corev1.Lifecycle{}) {
+				c.Lifecycle = nil
+			}
+		}
 		if isWrapped(c) {
 			c.Command = c.Command[len(wrapper()):]
 			c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == binaryVolume })
@@ -52,6 +58,11 @@ func isOurVolume(v corev1.Volume) bool {
 
 func isWrapped(c *corev1.Container) bool {
 	return len(c.Command) > len(wrapper()) && slices.Equal(c.Command[:len(wrapper())], wrapper())
+}
+
+// waits tells whether a container stops once the gateway is idle.
+func waits(c *corev1.Container) bool {
+	return c.Lifecycle != nil && reflect.DeepEqual(c.Lifecycle.PreStop, untilIdle())
 }
 
 // parts is what an injection puts into a pod, as far as nobody else may change it.

@@ -84,6 +84,10 @@ func probe(path string, period, failures int32) *corev1.Probe {
 	}
 }
 
+func untilIdle() *corev1.LifecycleHandler {
+	return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/idle", Port: intstr.FromInt32(opsPort), Scheme: corev1.URISchemeHTTP}}
+}
+
 // tokenSource is the gateway's own token for the API server, which only its container mounts: the pod's containers need
 // none, and can be kept from having one by automountServiceAccountToken.
 func tokenSource() corev1.Volume {

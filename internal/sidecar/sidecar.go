@@ -115,6 +115,9 @@ func (i *injection) putIn() {
 		spec.Volumes = append(spec.Volumes, emptyFolder(binaryVolume))
 		wrap(containerOf(spec, stdio.Container))
 	}
+	for i := range spec.Containers {
+		letFinish(&spec.Containers[i])
+	}
 	// First to start, and so the last to stop: it takes down how the last call ended.
 	spec.InitContainers = append(ours, spec.InitContainers...)
 	grace := int64((i.drain() + marginToDrain).Seconds())
@@ -139,6 +142,17 @@ func PublicURL(server *v1alpha1.GovernedServer) string {
 		return g.PublicURL
 	}
 	return "http://" + server.Name + "." + server.Namespace + ".svc"
+}
+
+// letFinish has a container stop once the gateway has no call under way, unless it has a word of its own about that.
+// Kubernetes stops a pod's containers before its sidecars, so a server could be stopped in the middle of a call.
+func letFinish(c *corev1.Container) {
+	if c.Lifecycle == nil {
+		c.Lifecycle = &corev1.Lifecycle{}
+	}
+	if c.Lifecycle.PreStop == nil {
+		c.Lifecycle.PreStop = untilIdle()
+	}
 }
 
 // wrap has a container run the gateway's binary, which runs the container's own command; its arguments stay.

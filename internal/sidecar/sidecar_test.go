@@ -310,6 +310,22 @@ func TestAPodIsGivenTheTimeThatItsLastCallMayTake(t *testing.T) {
 	}
 }
 
+func TestAServerStopsAfterItsLastCallUnlessItSaysOtherwise(t *testing.T) {
+	t.Parallel()
+	p, s := new(pod()), new(billing())
+	own := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/stop"}}}
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "own", Lifecycle: &corev1.Lifecycle{PreStop: own}})
+	result, err := Inject(p, s, settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []*corev1.LifecycleHandler{untilIdle(), own} {
+		if diff := cmp.Diff(want, result.Pod.Spec.Containers[i].Lifecycle.PreStop); diff != "" {
+			t.Errorf("container %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
 func gatewayIn(p *corev1.Pod) *corev1.Container {
 	for i := range p.Spec.InitContainers {
 		if p.Spec.InitContainers[i].Name == GatewayContainer {
