@@ -97,10 +97,7 @@ func (n *node) clear(ctx context.Context) error {
 		return err
 	}
 	err = n.until(ctx, "the machine is as it was", func(ctx context.Context) error {
-		if err := groups.remove(); err != nil {
-			return err
-		}
-		return n.settle(ctx, before)
+		return errors.Join(groups.remove(), n.settle(ctx, before)) // one must not keep the other from being done
 	})
 	// What is reported now is not reported again: the next start takes stock anew.
 	return errors.Join(err, os.Remove(n.stock()))
