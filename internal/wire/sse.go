@@ -36,8 +36,8 @@ type Splitter struct {
 	source io.Reader
 	limit  int
 	buf    []byte // received and not yet handed out, from start on
-	start  int    // where the next block starts in buf
-	at     int    // behind the last line of the block that was read
+	start  int    // where the block that is read starts in buf
+	at     int    // behind the last line of it that was read
 	seen   int    // how much of the line at at was searched for its end
 	lines  block
 	marked bool // a byte order mark stands before the block that is read
@@ -54,11 +54,13 @@ func NewSplitter(source io.Reader, limit int) *Splitter {
 // Next returns the next block. At the end of the stream it returns what is left as a block that is not whole, then
 // io.EOF.
 func (s *Splitter) Next() (Event, error) {
-	s.buf = s.buf[:copy(s.buf, s.buf[s.start:])]
-	s.start, s.at, s.seen, s.lines = 0, 0, 0, block{data: s.lines.data[:0]}
+	s.start, s.seen, s.lines = s.at, 0, block{data: s.lines.data[:0]}
+	if cap(s.lines.data) > maxSpare {
+		s.lines.data = nil
+	}
 	for {
 		whole := s.scan()
-		if size := s.at + s.seen; size > s.limit {
+		if size := s.at - s.start + s.seen; size > s.limit {
 			return Event{}, fmt.Errorf("read an event stream: %w", ErrEventTooLarge)
 		}
 		if whole {
@@ -73,7 +75,7 @@ func (s *Splitter) Next() (Event, error) {
 
 // last hands out what is left when the source has ended.
 func (s *Splitter) last() (Event, error) {
-	if len(s.buf) == 0 {
+	if s.start == len(s.buf) {
 		return Event{}, s.err
 	}
 	if !errors.Is(s.err, io.EOF) {
@@ -87,8 +89,22 @@ func (s *Splitter) last() (Event, error) {
 	return s.hand(false), nil
 }
 
+// maxSpare is how much room a stream keeps that waits for its next block, in bytes: one that was large must not keep its
+// memory for as long as the stream lasts.
+const maxSpare = 64 << 10
+
+// fill reads on. What was handed out gives its room back only here, where no whole block is left: moving what is left
+// for every block would cost as much as all that was received at once.
 func (s *Splitter) fill() {
 	const chunk = 4 << 10
+	if s.start > 0 {
+		rest := s.buf[s.start:]
+		if cap(s.buf) > maxSpare && len(rest) < cap(s.buf)/8 {
+			s.buf = nil
+		}
+		s.buf = append(s.buf[:0], rest...)
+		s.at, s.start = s.at-s.start, 0
+	}
 	old := len(s.buf)
 	if cap(s.buf)-old < chunk {
 		s.buf = append(s.buf, make([]byte, max(chunk, old))...)[:old]
@@ -149,8 +165,7 @@ func (s *Splitter) skipMark() bool {
 }
 
 func (s *Splitter) hand(whole bool) Event {
-	s.start = s.at
-	event := Event{Raw: s.buf[:s.at:s.at], Marked: s.marked, Whole: whole}
+	event := Event{Raw: s.buf[s.start:s.at:s.at], Marked: s.marked, Whole: whole}
 	s.marked = false
 	if s.lines.hasData {
 		event.Data = s.lines.data
