@@ -49,6 +49,8 @@ func (c *certificate) listen(agents net.Listener) net.Listener {
 	}
 	return tls.NewListener(agents, &tls.Config{
 		GetCertificate: c.GetCertificate, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		// A session that is resumed shows no certificate: the agent would go on with the one of before, for days.
+		SessionTicketsDisabled: true,
 	})
 }
 

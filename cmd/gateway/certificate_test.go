@@ -8,9 +8,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -212,4 +214,77 @@ func (g *running) metric(name string) float64 {
 		g.t.Fatal(err)
 	}
 	return value
+}
+
+// Who resumes a session is shown no certificate, and would go on with the one of before.
+func TestASessionOfBeforeIsNotResumed(t *testing.T) {
+	t.Parallel()
+	first, second := authority.New(t), authority.New(t)
+	files := &mount{t: t, folder: t.TempDir()}
+	files.put(first.Pair(t, "127.0.0.1"))
+	shown, err := tlsOptions{certFile: files.file("tls.crt"), keyFile: files.file("tls.key")}.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := shown.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "done") }), ReadHeaderTimeout: time.Minute}
+	watching.Go(func() { server.Serve(shown.listen(listener)) })
+	t.Cleanup(func() { server.Close(); cancel(); watching.Wait() })
+	both := first.Pool()
+	both.AppendCertsFromPEM(second.PEM)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		files.put(first.Pair(t, "127.0.0.1"))
+		remembered := tls.NewLRUClientSessionCache(0)
+		by := func(cache tls.ClientSessionCache) *authority.Authority {
+			agent := agentOf(t, both, func(c *tls.Config) { c.ClientSessionCache, c.MaxVersion = cache, version })
+			defer agent.CloseIdleConnections()
+			_, certificate, err := read(ctx, agent, "https://"+listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if certificate.CheckSignatureFrom(certificateOf(t, second)) == nil {
+				return second
+			}
+			return first
+		}
+		until := func(want *authority.Authority) {
+			t.Helper()
+			deadline := time.Now().Add(time.Minute)
+			for {
+				if by(nil) == want {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("the certificate is not exchanged")
+				}
+			}
+		}
+		until(first)
+		by(remembered)
+		files.put(second.Pair(t, "127.0.0.1"))
+		until(second)
+		if by(remembered) != second {
+			t.Errorf("TLS %x: an agent that was there before goes on with the certificate of before", version)
+		}
+	}
+}
+
+func certificateOf(t *testing.T, a *authority.Authority) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(a.PEM)
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
 }
