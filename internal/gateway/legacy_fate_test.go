@@ -364,3 +364,29 @@ func TestAReaderThatStallsHoldsNobodyElse(t *testing.T) {
 		t.Error("the server's stream is kept for a reader that stalls")
 	}
 }
+
+// A message that is no call waits as long as a call may take, and no longer.
+func TestOverStreamsAServerThatTakesNoMessageIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, hangs := range map[string]http.HandlerFunc{
+		"it says nothing": func(_ http.ResponseWriter, rq *http.Request) { <-rq.Context().Done() },
+		"it takes it, and does not end it": func(w http.ResponseWriter, rq *http.Request) {
+			w.WriteHeader(http.StatusAccepted)
+			http.NewResponseController(w).Flush()
+			<-rq.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, s := newScript(t)
+			r.edit(func() { r.governed.Spec.CallTimeout.Duration = 100 * time.Millisecond })
+			a := r.listens()
+			s.posts = hangs
+			for _, body := range []string{ping, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`} {
+				if got := a.post(body); got.err != nil || got.status != http.StatusGatewayTimeout && got.status != http.StatusAccepted {
+					t.Errorf("HTTP %d %s %v", got.status, got.body, got.err)
+				}
+			}
+		})
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -325,18 +326,20 @@ func (p *legacyRequest) passRead(ctx context.Context, c *call, out outbound) {
 }
 
 // relay passes a message that is no call. The answer of the server to its POST is the agent's; what the message asks for
-// comes by the stream.
-func (p *legacyRequest) relay(w http.ResponseWriter, m *other) {
-	answer, transform := relay{Gateway: m.Gateway, server: m.server, id: m.message.ID, span: m.span}, func(message []byte) []byte { return message }
+// comes by the stream. A server that sends nothing for so long is given up.
+func (p *legacyRequest) relay(w http.ResponseWriter, m *other, silence time.Duration) {
+	ctx, pulse, end := withPulse(m.request.Context(), silence)
+	defer end()
+	answer, transform := relay{Gateway: m.Gateway, server: m.server, id: m.message.ID, pulse: pulse, span: m.span}, func(message []byte) []byte { return message }
 	if known, _ := wire.Lookup(m.message.Method); known.Governed {
 		transform = m.listFilter(m.server, m.caller, m.message.ID)
 		answer.transform = transform
 	}
-	resp, _, err := p.post(m.request.Context(), outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: allHeaders, span: m.span}, transform)
+	resp, _, err := p.post(ctx, outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: allHeaders, span: m.span}, transform)
 	switch {
 	case err != nil:
 		p.stream.forget(p)
-		m.refuseUpstream(w, err)
+		m.refuseUpstream(w, pulse.explain(err))
 	case resp.StatusCode >= http.StatusMultipleChoices:
 		p.stream.forget(p)
 		answer.run(w, resp)

@@ -114,7 +114,7 @@ func (m *other) answer(w http.ResponseWriter, n notice) {
 // as a call may take is given up.
 func (m *other) relay(w http.ResponseWriter, snap *snapshot.Snapshot) {
 	if m.legacy != nil {
-		m.legacy.relay(w, m)
+		m.legacy.relay(w, m, snap.Server.Spec.CallTimeout.Duration)
 		return
 	}
 	server, message := m.server, m.message
