@@ -254,7 +254,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		return true
 	}
 	err := pumpEvents(resp.Body, e.Limits.Event, sink, e.span.Watch(func(message []byte) []byte {
-		if answer, found, err := wire.ScanAnswer(message); err == nil && found && slices.Equal(answer.ID, e.message.ID) {
+		if answer, found, err := wire.ScanAnswer(message); err == nil && found && wire.SameID(answer.ID, e.message.ID) {
 			if !e.outlives && !e.keep(answer) {
 				e.settle(outcomeOf(answer), message)
 			}
@@ -296,7 +296,7 @@ func (e *execution) relayWhole(resp *http.Response) {
 		return
 	}
 	answer, found, err := wire.ScanAnswer(body)
-	if err != nil || !found || resp.StatusCode != http.StatusOK || !slices.Equal(answer.ID, e.message.ID) || !e.keep(answer) {
+	if err != nil || !found || resp.StatusCode != http.StatusOK || !wire.SameID(answer.ID, e.message.ID) || !e.keep(answer) {
 		e.settle(outcomeOfResponse(resp, body, e.message.ID), body)
 	}
 	e.end(func() { e.answerWhole(resp, body) })
@@ -311,7 +311,7 @@ func (e *execution) answerWhole(resp *http.Response, body []byte) {
 		return
 	}
 	// Status and headers have left during the hold; a message can still follow.
-	if answer, found, err := wire.ScanAnswer(body); isJSON && (resp.StatusCode == http.StatusOK || err == nil && found && slices.Equal(answer.ID, e.message.ID)) {
+	if answer, found, err := wire.ScanAnswer(body); isJSON && (resp.StatusCode == http.StatusOK || err == nil && found && wire.SameID(answer.ID, e.message.ID)) {
 		e.reply.event(body)
 		return
 	}
@@ -361,7 +361,7 @@ func outcomeOf(a wire.Answer) v1alpha1.ExecutionOutcome {
 // outcomeOfResponse reads the fate of a call from a whole HTTP answer.
 func outcomeOfResponse(resp *http.Response, body, id []byte) v1alpha1.ExecutionOutcome {
 	answer, found, err := wire.ScanAnswer(body)
-	if err == nil && found && (slices.Equal(answer.ID, id) || resp.StatusCode != http.StatusOK && string(answer.ID) == "null") {
+	if err == nil && found && (wire.SameID(answer.ID, id) || resp.StatusCode != http.StatusOK && string(answer.ID) == "null") {
 		outcome := outcomeOf(answer)
 		if outcome == v1alpha1.OutcomeRejected || resp.StatusCode == http.StatusOK {
 			return outcome

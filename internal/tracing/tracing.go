@@ -14,7 +14,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -288,7 +287,7 @@ func (s *Span) Watch(transform func([]byte) []byte) func([]byte) []byte {
 // answered notes what a message of the server says of the fate of the request; with the answer its time there is over.
 func (s *Span) answered(message []byte) {
 	answer, found, err := wire.ScanAnswer(message)
-	if err != nil || !found || !slices.Equal(answer.ID, s.message.ID) {
+	if err != nil || !found || !wire.SameID(answer.ID, s.message.ID) {
 		return
 	}
 	sending := s.sent()
