@@ -65,13 +65,13 @@ func (b *Book[T]) Keep(f *Flow[T], next wire.Next, now time.Time) bool {
 }
 
 // Take returns the flow that a round goes on with, which from then on waits for no other: at most one message is sent for
-// each round. Without one it says why.
-func (b *Book[T]) Take(call Call, round wire.Round) (*Flow[T], Refusal) {
+// each round. Without one it says why. A flow whose time is up takes no more of them.
+func (b *Book[T]) Take(call Call, round wire.Round, now time.Time) (*Flow[T], Refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	why := Unknown
 	for _, f := range b.open {
-		switch f.fits(call, round) {
+		switch f.fits(call, round, now) {
 		case Taken:
 			f.stage = sent
 			return f, Taken

@@ -77,9 +77,9 @@ const (
 )
 
 // fits tells whether a round is the one that the flow waits for.
-func (f *Flow[T]) fits(call Call, round wire.Round) Refusal {
+func (f *Flow[T]) fits(call Call, round wire.Round, now time.Time) Refusal {
 	switch {
-	case f.stage != waiting || f.Call != call || f.awaits != stateOf(round.State, round.HasState):
+	case f.stage != waiting || !now.Before(f.Deadline) || f.Call != call || f.awaits != stateOf(round.State, round.HasState):
 		return Unknown
 	case slices.ContainsFunc(round.Answers, func(name string) bool { return !slices.Contains(f.asks, name) }):
 		return Unasked

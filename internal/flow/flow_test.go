@@ -59,23 +59,23 @@ func TestARoundGoesOnOnlyWithTheCallThatWaitsForIt(t *testing.T) {
 			var b flow.Book[int]
 			f := open(pay)
 			b.Keep(f, tc.next, noon)
-			got, why := b.Take(tc.call, tc.round)
+			got, why := b.Take(tc.call, tc.round, noon)
 			if why != tc.want || (got == f) != (tc.want == flow.Taken) {
 				t.Fatalf("refused with %q, want %q", why, tc.want)
 			}
 			if why != flow.Taken {
 				return
 			}
-			if _, again := b.Take(tc.call, tc.round); again != flow.Unknown {
+			if _, again := b.Take(tc.call, tc.round, noon); again != flow.Unknown {
 				t.Errorf("the same round again: %q", again)
 			}
 			b.Release(f)
-			if _, again := b.Take(tc.call, tc.round); again != flow.Taken {
+			if _, again := b.Take(tc.call, tc.round, noon); again != flow.Taken {
 				t.Errorf("again, after nothing was sent: %q", again)
 			}
 			b.End(f)
 			b.Release(f)
-			if _, again := b.Take(tc.call, tc.round); again != flow.Unknown {
+			if _, again := b.Take(tc.call, tc.round, noon); again != flow.Unknown {
 				t.Errorf("after the end: %q", again)
 			}
 		})
@@ -186,10 +186,10 @@ func TestOnlyARoundThatWasTakenIsReleased(t *testing.T) {
 			var b flow.Book[int]
 			b.Keep(open(pay), asked, noon)
 			round := wire.Round{State: "s1", HasState: true}
-			f, _ := b.Take(pay, round)
+			f, _ := b.Take(pay, round, noon)
 			tc.meanwhile(&b, f)
 			b.Release(f)
-			if _, got := b.Take(pay, round); got != tc.want {
+			if _, got := b.Take(pay, round, noon); got != tc.want {
 				t.Errorf("the round again: %q, want %q", got, tc.want)
 			}
 		})
@@ -277,7 +277,7 @@ func TestOneMessageIsSentForARound(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				if f, _ := b.Take(pay, wire.Round{State: "s1", HasState: true}); f != nil {
+				if f, _ := b.Take(pay, wire.Round{State: "s1", HasState: true}, noon); f != nil {
 					sent.Add(1)
 				}
 			})
@@ -322,7 +322,7 @@ func TestLawARoundIsPartOfACallThatLeftAndIsSentOnce(t *testing.T) {
 			},
 			"a message comes": func(t *rapid.T) {
 				call, round := rapid.SampledFrom(calls).Draw(t, "call"), rapid.SampledFrom(rounds).Draw(t, "round")
-				f, why := b.Take(call, round)
+				f, why := b.Take(call, round, noon)
 				if (f != nil) != (why == flow.Taken) {
 					t.Fatalf("taken %t, refused with %q", f != nil, why)
 				}

@@ -39,7 +39,7 @@ func (r *rig) manyTools(count int) []byte {
 func BenchmarkList(b *testing.B) {
 	r := newRig(b)
 	list := r.manyTools(1000)
-	filter := r.gateway.listFilter(r.server, caller{}, []byte("1"))
+	filter := r.gateway.listFilter(r.server, r.server.dials(), caller{}, []byte("1"))
 	b.ReportAllocs()
 	b.SetBytes(int64(len(list)))
 	for b.Loop() {
@@ -53,7 +53,7 @@ func TestAListIsFilteredWithoutACopyOfEveryTool(t *testing.T) {
 	const count = 1000
 	r := newRig(t)
 	list := r.manyTools(count)
-	filter := r.gateway.listFilter(r.server, caller{}, []byte("1"))
+	filter := r.gateway.listFilter(r.server, r.server.dials(), caller{}, []byte("1"))
 	filter(list) // what the tools are is learned once
 	allocations := testing.AllocsPerRun(5, func() {
 		if out := filter(list); !bytes.Contains(out, []byte(`"name":"get_thing_998"`)) {

@@ -223,7 +223,7 @@ func (c *call) passRead(ctx context.Context, j judged) {
 	}
 	answer := relay{
 		Gateway: c.Gateway, server: c.server, id: c.message.ID, span: c.span,
-		transform: c.span.Watch(c.freeTasks(sanitize(c.message.ID))), strains: true,
+		transform: c.span.Watch(c.freeTasks(out.endpoint, sanitize(c.message.ID))), strains: true,
 	}
 	answer.run(c.reply.w, resp)
 }

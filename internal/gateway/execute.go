@@ -112,6 +112,8 @@ func (e *execution) overtaken() *notice {
 			text: e.whatChanged(now) + " changed just before the call was to leave" + by(now.decision) + ". Nothing was executed. Send the call again; it is judged anew."}
 	case e.observed():
 		return nil
+	case e.round != nil && e.closed(now.snap):
+		return &notice{code: codeNoRound, text: "the call that this message goes on with counts as ended. It was not passed on. Send the call without inputResponses and requestState; it is judged anew."}
 	case e.claimed != nil && e.round == nil && !e.Clock.Now().Before(e.claimed.ExpiresAt()):
 		return expired()
 	case e.claimed != nil:
@@ -242,7 +244,7 @@ func (e *execution) relayEvents(resp *http.Response) {
 		e.reply.committed = true
 		e.reply.flush() // who waits for the headers has them before the first event
 	}
-	clean := e.server.overhear(e.owner(), sanitize(nil)) // what is withheld is followed by a word of the gateway's own
+	clean := e.server.overhear(e.want.EndpointDigest, e.owner(), sanitize(nil)) // what is withheld is followed by a word of the gateway's own
 	first, resumable := true, false
 	sink := func(event []byte) bool {
 		resumable = resumable || bytes.HasPrefix(event, []byte("id:")) || bytes.Contains(event, []byte("\nid:"))

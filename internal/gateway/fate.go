@@ -15,6 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/approval"
 	"github.com/tidewaiter/tidewaiter/internal/failpoint"
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
+	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 )
 
 // fate is what becomes of one call with effects, however many messages it takes, and where that is recorded. It holds
@@ -73,6 +74,24 @@ func (f *fate) over() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.result != nil
+}
+
+// closed tells whether a snapshot shows that the request of the call is not being executed any more: time was up and
+// people may have looked what became of it, or it is gone. What the watch has not brought yet counts as what it was.
+func (f *fate) closed(snap *snapshot.Snapshot) bool {
+	if f.claimed == nil {
+		return false
+	}
+	request := snap.Request(f.claimed.Spec.ActionHash, string(f.claimed.UID))
+	if request == nil {
+		return true
+	}
+	switch request.CurrentPhase() {
+	case v1alpha1.PhasePending, v1alpha1.PhaseApproved, v1alpha1.PhaseExecuting:
+		return false
+	default:
+		return true
+	}
 }
 
 // overFor is how long there has been an outcome.

@@ -188,18 +188,22 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 		}
 		defer t.leave()
 	}
+	endpoint := server.dials()
 	ctx, cancel := g.untilStopping(r.Context())
 	defer cancel()
+	if listens {
+		defer server.listens(endpoint, cancel)()
+	}
 	ctx, pulse, end := withPulse(ctx, g.Limits.StreamIdle)
 	defer end()
-	resp, _, err := g.send(ctx, server, outbound{request: r, caller: who.owner(), headers: allHeaders})
+	resp, _, err := g.send(ctx, server, outbound{request: r, caller: who.owner(), headers: allHeaders, endpoint: endpoint})
 	if err != nil {
 		writeUpstreamError(w, nil, pulse.explain(err))
 		return
 	}
 	answer := relay{Gateway: g, server: server, pulse: pulse, listened: listens}
 	if listens {
-		answer.transform = server.overhear(who.owner(), g.listFilter(server, who, nil))
+		answer.transform = server.overhear(endpoint, who.owner(), g.listFilter(server, endpoint, who, nil))
 		answer.audience = &audience{principal: who.principal}
 	}
 	answer.run(w, resp)
@@ -231,7 +235,7 @@ func (g *Gateway) servePost(w *patient, r *http.Request, server *Server, who cal
 		a.call(w).serve()
 		return
 	}
-	m := other{a}
+	m := other{arrival: a}
 	m.serve(w)
 }
 

@@ -82,7 +82,7 @@ func (g *Gateway) postLegacy(w *patient, r *http.Request, server *Server, who ca
 		return
 	}
 	defer a.span.End()
-	m := other{a}
+	m := other{arrival: a}
 	if message.Kind != wire.Request {
 		m.serve(w)
 		return
@@ -332,7 +332,7 @@ func (p *legacyRequest) relay(w http.ResponseWriter, m *other, silence time.Dura
 	defer end()
 	answer, transform := relay{Gateway: m.Gateway, server: m.server, id: m.message.ID, pulse: pulse, span: m.span}, func(message []byte) []byte { return message }
 	if known, _ := wire.Lookup(m.message.Method); known.Governed {
-		transform = m.listFilter(m.server, m.caller, m.message.ID)
+		transform = m.listFilter(m.server, p.stream.digest, m.caller, m.message.ID)
 		answer.transform = transform
 	}
 	resp, _, err := p.post(ctx, outbound{request: m.request, caller: m.owner(), body: m.message.Raw, headers: allHeaders, span: m.span}, transform)

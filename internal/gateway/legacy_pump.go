@@ -59,7 +59,7 @@ func (s *legacyStream) receive(event wire.Event) error {
 	}
 	message, err := wire.ScanIncoming(event.Data)
 	if err == nil && (!message.Response || message.ID == "") {
-		s.tell(rewriteEvent(event, s.listFilter(s.server, s.caller, nil)))
+		s.tell(rewriteEvent(event, s.listFilter(s.server, s.digest, s.caller, nil)))
 		return nil
 	}
 	// What cannot be read beyond doubt goes no further, unless it is the answer that somebody waits for, who knows what to

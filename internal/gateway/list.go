@@ -29,8 +29,8 @@ const (
 
 // listFilter returns what filters lists of tools in an answer: only tools that may be called stay, each with its tier
 // and behaviour. A list that cannot be read beyond doubt is withheld; id is that of the request, nil on a stream that
-// answers none. The list is that of the caller.
-func (g *Gateway) listFilter(server *Server, who caller, id []byte) func([]byte) []byte {
+// answers none. The list is that of the caller; endpoint is where it comes from.
+func (g *Gateway) listFilter(server *Server, endpoint string, who caller, id []byte) func([]byte) []byte {
 	return func(message []byte) []byte {
 		list, found, err := wire.ScanToolsList(message)
 		switch {
@@ -47,7 +47,7 @@ func (g *Gateway) listFilter(server *Server, who caller, id []byte) func([]byte)
 		if !ok {
 			return withheld(id)
 		}
-		server.learn(seen, false)
+		server.learn(endpoint, seen, false)
 		snap := server.Snapshot()
 		return list.Rewrite(func(t wire.ListedTool) ([]wire.Note, bool) { return notes(snap, t.Name, who.principal) })
 	}

@@ -17,7 +17,11 @@ import (
 )
 
 // other is a message of an agent that is no call of a tool.
-type other struct{ arrival }
+type other struct {
+	arrival
+	// endpoint is the digest of the one that the message goes to.
+	endpoint string
+}
 
 // codeByPolicy is the code of the JSON-RPC error by which the gateway refuses what is well-formed and no call of a tool.
 const codeByPolicy = -32010
@@ -34,6 +38,7 @@ func (m *other) serve(w http.ResponseWriter) {
 		w.WriteHeader(http.StatusAccepted) // the server never heard of the call
 		return
 	}
+	m.endpoint = m.server.dials()
 	if m.message.Passes() {
 		m.relay(w, snap)
 		return
@@ -118,13 +123,14 @@ func (m *other) relay(w http.ResponseWriter, snap *snapshot.Snapshot) {
 		return
 	}
 	server, message := m.server, m.message
-	out := outbound{request: m.request, caller: m.owner(), body: message.Raw, headers: allHeaders, span: m.span}
+	out := outbound{request: m.request, caller: m.owner(), body: message.Raw, headers: allHeaders, endpoint: m.endpoint, span: m.span}
 	ctx, silence := m.request.Context(), snap.Server.Spec.CallTimeout.Duration
 	listens := placeOf(message) == listening
 	if listens { // the stream of revisions without GET
 		var cancel context.CancelFunc
 		ctx, cancel = m.untilStopping(ctx)
 		defer cancel()
+		defer server.listens(m.endpoint, cancel)()
 		silence = m.Limits.StreamIdle
 	}
 	ctx, pulse, end := withPulse(ctx, silence)
@@ -136,13 +142,13 @@ func (m *other) relay(w http.ResponseWriter, snap *snapshot.Snapshot) {
 	}
 	answer := relay{Gateway: m.Gateway, server: server, id: message.ID, span: m.span, pulse: pulse, listened: listens}
 	if listens {
-		answer.transform = server.overhear(m.owner(), func(message []byte) []byte { return message })
+		answer.transform = server.overhear(m.endpoint, m.owner(), func(message []byte) []byte { return message })
 		if message.WantsListChanged() {
 			answer.audience = &audience{principal: m.principal, subscription: message.ID}
 		}
 	}
 	if known, _ := wire.Lookup(message.Method); known.Governed {
-		answer.transform = m.span.Watch(m.listFilter(server, m.caller, message.ID))
+		answer.transform = m.span.Watch(m.listFilter(server, m.endpoint, m.caller, message.ID))
 	}
 	answer.run(w, resp)
 }

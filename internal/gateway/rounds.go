@@ -29,7 +29,7 @@ func (g *gated) nextRound() {
 	why := flow.Unknown
 	asked := g.message.Round()
 	if g.want.ActionHash != "" {
-		f, why = g.server.flows.Take(flow.Call{Owner: g.owner(), Action: g.want.ActionHash}, asked)
+		f, why = g.server.flows.Take(flow.Call{Owner: g.owner(), Action: g.want.ActionHash}, asked, g.Clock.Now())
 	}
 	e := &execution{gated: g, round: f}
 	if f != nil {
@@ -81,7 +81,7 @@ func refusedRound(f *openCall, why flow.Refusal, asked wire.Round, d policy.Deci
 	case why == flow.Unasked:
 		return &notice{code: "InputNotAsked", text: "the message answers what the server did not ask. It was not passed on. Answer only what inputRequests names."}
 	case f == nil:
-		return &notice{code: "RoundUnknown", text: "no call of yours waits for this message: the tool, the arguments and requestState have to be those of a call whose answer asked for it, and each such message is passed on once. It was not. " +
+		return &notice{code: codeNoRound, text: "no call of yours waits for this message: the tool, the arguments and requestState have to be those of a call whose answer asked for it, and each such message is passed on once. It was not. " +
 			"Send the call without inputResponses and requestState; it is judged anew."}
 	case len(asked.Answers) > 0 && !f.Of.mayAnswer(d):
 		return f.Of.unseen()
@@ -144,7 +144,9 @@ func (e *execution) keep(answer wire.Answer) bool {
 			e.kept = append([]byte{}, arguments...)
 		}
 	}
-	e.outlives = e.server.flows.Keep(f, *answer.Next, e.Clock.Now())
+	next := *answer.Next
+	next.Task.ID = taskAt(e.want.EndpointDigest, next.Task.ID)
+	e.outlives = e.server.flows.Keep(f, next, e.Clock.Now())
 	return e.outlives
 }
 

@@ -129,7 +129,7 @@ func TestOnlyARoundOfTheApprovedCallGoesOnWithIt(t *testing.T) {
 		}, "RuleDenied"},
 		"the policy asks for more":    {callOf(2, goesOn), func(r *rig) { r.edit(func() { r.governed.Spec.Approvals.Required.Reversible = 2 }) }, "PolicyChanged"},
 		"a voting key is removed":     {callOf(2, goesOn), func(r *rig) { r.mu.Lock(); r.keys = published(); r.mu.Unlock() }, "VotesVoid"},
-		"the tool is redefined":       {callOf(2, goesOn), func(r *rig) { r.redefine("update_invoice", false); r.server.learn(r.listed, true) }, "RoundUnknown"},
+		"the tool is redefined":       {callOf(2, goesOn), func(r *rig) { r.redefine("update_invoice", false); r.server.learn(r.server.dials(), r.listed, true) }, "RoundUnknown"},
 		"the time of the call is up":  {callOf(2, goesOn), func(r *rig) { r.clock.Step(time.Minute); r.server.Prove(r.clock.Now()); r.gateway.follow(t.Context()) }, "RoundUnknown"},
 		"a gateway that started anew": {callOf(2, goesOn), func(r *rig) { r.server.flows.End(r.flow()) }, "RoundUnknown"},
 	} {

@@ -60,7 +60,8 @@ type Server struct {
 	changed     chan struct{} // closed when the snapshot changes
 	listedAt    time.Time     // when the tools were last asked for, with or without success; zero since the manager knows better
 	openings    []*opening    // requests that the snapshot may not show yet
-	late        []*fate       // outcomes that were learned after the answer to their call, until they are recorded
+	listeners   map[*listener]bool
+	late        []*fate // outcomes that were learned after the answer to their call, until they are recorded
 
 	listing singleflight.Group // one asks for the tools, whoever waits for them
 
@@ -135,11 +136,14 @@ func (s *Server) rebuild() error {
 	return err
 }
 
-// learn notes what the server said of its tools; whole tells that it named them all. A definition that differs from
-// the one that was classified is drift, from now on.
-func (s *Server) learn(seen []tool.Descriptor, whole bool) {
+// learn notes what the server at an endpoint said of its tools; whole tells that it named them all. A definition that
+// differs from the one that was classified is drift, from now on. What is not dialled any more has no say.
+func (s *Server) learn(endpoint string, seen []tool.Descriptor, whole bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if endpoint != s.dials() {
+		return
+	}
 	news := whole && len(seen) != len(s.definitions)
 	kept := seen[:0:0]
 	for _, d := range seen {
@@ -238,7 +242,7 @@ func (s *Server) list(ctx context.Context, up *dialled) error {
 		return err
 	}
 	if s.upstream.Load() == up {
-		s.learn(seen, true)
+		s.learn(up.digest, seen, true)
 	}
 	return nil
 }
@@ -277,6 +281,7 @@ func (s *Server) Dial(up *endpoint.Upstream, digest string) {
 	old.pool.CloseIdleConnections()
 	if next == nil || old.digest != next.digest {
 		s.forget()
+		s.endListeners()
 	}
 }
 

@@ -25,6 +25,16 @@ const ofTasks = "tasks/"
 // AboutTasks tells whether the message is a request about tasks.
 func (m *Message) AboutTasks() bool { return strings.HasPrefix(m.Method, ofTasks) }
 
+// FollowsTask tells whether the message is one of the requests by which MCP lets a caller follow one task of its own.
+func (m *Message) FollowsTask() bool {
+	switch m.Method {
+	case string(mcp.MethodTasksGet), string(mcp.MethodTasksResult), string(mcp.MethodTasksCancel), MethodTasksUpdate:
+		return true
+	default:
+		return false
+	}
+}
+
 // TaskID returns the id of the task that a request is about, unescaped; "" without one.
 func (m *Message) TaskID() string { return m.params.Get("taskId").Text() }
 
