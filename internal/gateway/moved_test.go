@@ -4,11 +4,13 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
@@ -58,7 +60,9 @@ func TestAStreamEndsWithTheEndpointThatItComesFrom(t *testing.T) {
 			next := make(chan string)
 			defer close(next)
 			r.upstream.answers(streaming(next))
-			req, err := http.NewRequestWithContext(t.Context(), tc.method, r.front.URL+"/mcp", strings.NewReader(tc.body))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, tc.method, r.front.URL+"/mcp", strings.NewReader(tc.body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +85,7 @@ func TestAStreamEndsWithTheEndpointThatItComesFrom(t *testing.T) {
 			r.server.Dial(&same, r.server.dials())
 			hears(": 2\n\n")
 			r.moves()
-			if rest, err := io.ReadAll(resp.Body); err == nil || len(rest) > 0 {
+			if rest, err := io.ReadAll(resp.Body); err == nil || len(rest) > 0 || ctx.Err() != nil {
 				t.Errorf("after the server has moved: %q, %v", rest, err)
 			}
 			r.until("nothing is left of the stream", func() bool {
