@@ -51,10 +51,11 @@ generate: ## Generate deep copies.
 	$(CONTROLLER_GEN) object:headerFile=../boilerplate.go.txt paths=../../api/...
 
 .PHONY: manifests
-manifests: ## Generate CRDs and the admission policies with one rule a target, and copy the CRDs into the chart.
+manifests: ## Generate CRDs and the admission policies with one rule a target, and copy what the chart takes from config/.
 	$(CONTROLLER_GEN) crd paths=../../api/... output:crd:dir=../../config/crd/bases
 	go run ./hack/genadmission > config/admission/policies.yaml.new && mv config/admission/policies.yaml.new config/admission/policies.yaml
-	mkdir -p charts/tidewaiter/crds && rm -f charts/tidewaiter/crds/*.yaml && cp config/crd/bases/*.yaml charts/tidewaiter/crds/
+	rm -rf charts/tidewaiter/files && mkdir -p charts/tidewaiter/files/crds && cp config/crd/bases/*.yaml charts/tidewaiter/files/crds/
+	for folder in rbac admission webhook certmanager; do cp -R config/$$folder charts/tidewaiter/files/ && rm charts/tidewaiter/files/$$folder/kustomization.yaml; done
 
 .PHONY: fmt
 fmt: ## Format the code.

@@ -208,27 +208,6 @@ func isTheManagersServe(role *unstructured.Unstructured, rule any) bool {
 	return err == nil && role.GetName() == "tidewaiter-manager" && slices.Equal(verbs, []string{"serve"})
 }
 
-func TestTheChartHasTheCRDs(t *testing.T) {
-	t.Parallel()
-	want, err := filepath.Glob(config + "/crd/bases/*.yaml")
-	if err != nil || len(want) != 3 {
-		t.Fatalf("config/crd/bases holds %v, %v", want, err)
-	}
-	for _, file := range want {
-		base, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		copied, err := os.ReadFile(filepath.Join("../../charts/tidewaiter/crds", filepath.Base(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(base, copied) {
-			t.Errorf("charts/tidewaiter/crds/%s differs from config/crd/bases", filepath.Base(file))
-		}
-	}
-}
-
 // What the code says in its markers that the manager needs is what the manager's roles give, and nothing else.
 func TestTheManagersRolesAreItsMarkers(t *testing.T) {
 	t.Parallel()
