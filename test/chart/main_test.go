@@ -18,7 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 )
@@ -35,6 +37,7 @@ var program string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	log.SetLogger(logr.Discard()) // controller-runtime complains when nobody says where its log goes
 	dir, err := os.MkdirTemp("", "tidewaiter-helm-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
