@@ -5,6 +5,7 @@ package chart
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,9 +62,22 @@ func TestTheLifeOfARelease(t *testing.T) {
 			}
 			end()
 			c.leaves(t, before, ofTheManagers()...)
-			c.clear(t)
+			c.clear(t, home, shop)
 		})
 	}
+	t.Run("removed: the namespace, with the record of the release, then what it left", func(t *testing.T) {
+		c.helm(t, "install", release, chart)
+		c.team(t)
+		end := c.operate(t)
+		c.clear(t, home)
+		manifest := helm(t, "template", release, chart, "--namespace", home)
+		if out, complaints, exit := c.Kubectl(t, c.Admin, manifest, "delete", "--ignore-not-found", "-f", "-"); exit != 0 {
+			t.Errorf("%s%s", out, complaints)
+		}
+		end()
+		c.clear(t, home, shop) // what the manager made anew meanwhile, with rights that it had for a moment longer
+		c.leaves(t, before)
+	})
 	t.Run("an uninstallation leaves the objects of teams, and the next installation has them", func(t *testing.T) {
 		c.helm(t, "install", release, chart)
 		identities := c.team(t)
@@ -143,7 +157,7 @@ func (c *cluster) upgrade(t *testing.T) {
 	end()
 	c.uninstall(t)
 	c.deleteCRDs(t)
-	c.clear(t)
+	c.clear(t, home, shop)
 }
 
 func (c *cluster) uninstall(t *testing.T) {
@@ -176,10 +190,10 @@ func (c *cluster) deleteCRDs(t *testing.T) {
 }
 
 // clear does what deleting the namespaces would: this control plane has no controller for it.
-func (c *cluster) clear(t *testing.T) {
+func (c *cluster) clear(t *testing.T, namespaces ...string) {
 	t.Helper()
 	for _, object := range c.everything(t) {
-		if object.GetNamespace() == home || object.GetNamespace() == shop {
+		if slices.Contains(namespaces, object.GetNamespace()) {
 			must(t, client.IgnoreNotFound(c.admin.Delete(t.Context(), object)))
 		}
 	}
