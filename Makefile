@@ -55,7 +55,7 @@ manifests: ## Generate CRDs and the admission policies with one rule a target, a
 	$(CONTROLLER_GEN) crd paths=../../api/... output:crd:dir=../../config/crd/bases
 	go run ./hack/genadmission > config/admission/policies.yaml.new && mv config/admission/policies.yaml.new config/admission/policies.yaml
 	rm -rf charts/tidewaiter/files && mkdir -p charts/tidewaiter/files/crds && cp config/crd/bases/*.yaml charts/tidewaiter/files/crds/
-	for folder in rbac admission webhook certmanager; do cp -R config/$$folder charts/tidewaiter/files/ && rm charts/tidewaiter/files/$$folder/kustomization.yaml; done
+	for folder in rbac admission webhook certmanager monitoring; do cp -R config/$$folder charts/tidewaiter/files/ && rm charts/tidewaiter/files/$$folder/kustomization.yaml; done
 
 .PHONY: fmt
 fmt: ## Format the code.

@@ -31,6 +31,8 @@ var matrix = map[string]string{
 	"crds-not-kept":                "crds: {keep: false}",
 	"image-by-digest":              "image: {repository: registry.example.com/tidewaiter-manager, digest: 'sha256:" + strings.Repeat("0a", 32) + "', pullPolicy: Always, pullSecrets: [{name: registry}]}",
 	"image-by-tag":                 "image: {tag: dev, pullPolicy: Never}",
+	"everything-of-monitoring":     all,
+	"alerts-alone":                 "monitoring: {prometheusRule: true, labels: {release: kube-prometheus-stack}}",
 	"one-replica":                  "manager: {replicas: 1}\npodDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}",
 	"metrics-for-nobody":           "networkPolicy: {metricsFrom: []}",
 	"metrics-for-prometheus":       "networkPolicy: {metricsFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}, podSelector: {matchLabels: {app.kubernetes.io/name: prometheus}}}]}",

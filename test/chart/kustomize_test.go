@@ -19,11 +19,15 @@ import (
 func TestTheChartIsWhatKustomizeBuilds(t *testing.T) {
 	t.Parallel()
 	for _, namespace := range []string{"tidewaiter-system", "guard"} {
-		for from, component := range map[string]string{"Manager": "", "CertManager": "components: [../certmanager]\n"} {
-			t.Run(namespace+" with certificates by "+from, func(t *testing.T) {
+		for name, tc := range map[string]struct{ component, values string }{
+			"as it is":                     {"", ""},
+			"certificates by cert-manager": {"components: [../certmanager]\n", "webhook: {certificate: {from: CertManager}}"},
+			"monitoring":                   {"components: [../monitoring]\n", all},
+		} {
+			t.Run(namespace+" "+name, func(t *testing.T) {
 				t.Parallel()
-				want := kustomized(t, overlay(t, namespace, component))
-				got := rendered(t, namespace, "webhook: {certificate: {from: "+from+"}}\n")
+				want := kustomized(t, overlay(t, namespace, tc.component))
+				got := rendered(t, namespace, tc.values)
 				// The namespace of a release is made by whoever installs it.
 				delete(want, "Namespace "+namespace)
 				for _, object := range got {
