@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command manager is the operator: it discovers and classifies the tools of GovernedServers, keeps their track records,
-// moves ApprovalRequests along signs the votes of people, and puts gateways into pods. It is never on the path of a call.
+// moves ApprovalRequests along, signs the votes of people and puts gateways into pods. It is never on the path of a call.
 package main
 
 import (

@@ -30,7 +30,7 @@ var matrix = map[string]string{
 	"crds-from-elsewhere":          "crds: {install: false}",
 	"crds-not-kept":                "crds: {keep: false}",
 	"image-by-digest":              "image: {repository: registry.example.com/tidewaiter-manager, digest: 'sha256:" + strings.Repeat("0a", 32) + "', pullPolicy: Always, pullSecrets: [{name: registry}]}",
-	"image-by-tag":                 "image: {tag: dev, pullPolicy: Never}",
+	"image-by-tag":                 "image: {tag: dev, pullPolicy: Never}\ngateway: {image: {tag: dev}}",
 	"everything-of-monitoring":     all,
 	"alerts-alone":                 "monitoring: {prometheusRule: true, labels: {release: kube-prometheus-stack}}",
 	"one-replica":                  "manager: {replicas: 1}\npodDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}",

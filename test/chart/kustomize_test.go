@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +102,7 @@ func withoutImage(t *testing.T, deployment *unstructured.Unstructured) {
 	}
 	delete(container, "image")
 	delete(container, "imagePullPolicy")
+	container["args"] = slices.DeleteFunc(container["args"].([]any), func(arg any) bool { return strings.HasPrefix(arg.(string), "--gateway-image=") })
 	if err := unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -117,7 +116,7 @@ func (c *cluster) restricted(t *testing.T) {
 		if err := c.admin.Create(t.Context(), pod.DeepCopy(), client.DryRunAll); err != nil {
 			t.Errorf("%s: %v", values, err)
 		}
-		pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = ptr.To(true)
+		pod.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true)
 		if err := c.admin.Create(t.Context(), pod, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "PodSecurity") {
 			t.Errorf("%s: a pod that gains privileges: %v", values, err)
 		}

@@ -27,6 +27,7 @@ func TestValues(t *testing.T) {
 		"an address without a length":             {"manager: {allowAddresses: [10.1.2.3/32]}", "manager: {allowAddresses: [10.1.2.3]}", "does not match pattern"},
 		"a lifetime without a unit":               {"manager: {votingKeyLifetime: 720h}", "manager: {votingKeyLifetime: '720'}", "does not match pattern"},
 		"a digest that is short":                  {"image: {digest: 'sha256:" + strings.Repeat("0", 64) + "'}", "image: {digest: 'sha256:00'}", "does not match pattern"},
+		"an image of a gateway without a name":    {"gateway: {image: {repository: registry.example.com/gateway}}", "gateway: {image: {repository: ''}}", "'/gateway/image/repository': minLength"},
 		"a policy of pulling that there is not":   {"image: {pullPolicy: Never}", "image: {pullPolicy: never}", "value must be one of"},
 		"a Secret without a name":                 {"webhook: {certificate: {from: Secret, secretName: mine, caBundle: " + pem + "}}", "webhook: {certificate: {from: Secret, caBundle: " + pem + "}}", "'/webhook/certificate/secretName': minLength"},
 		"a Secret that nobody vouches for":        {"webhook: {certificate: {from: Secret, secretName: mine, caBundle: " + pem + "}}", "webhook: {certificate: {from: Secret, secretName: mine}}", "'/webhook/certificate/caBundle'"},

@@ -15,3 +15,8 @@ differs by a value is put in by the template that includes them.
 {{- else if eq .Values.webhook.certificate.from "Secret" }}{{ .Values.webhook.certificate.secretName }}
 {{- end }}
 {{- end }}
+
+{{/* An image with its digest, or with its tag, or with the version of the app. */}}
+{{- define "tidewaiter.image" -}}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- end }}

@@ -11,7 +11,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -47,7 +47,7 @@ func run(in io.Reader, out io.Writer) error {
 			}
 			s := selector{Metric: vector.Name}
 			for _, matcher := range vector.LabelMatchers {
-				if matcher.Name != labels.MetricName {
+				if matcher.Name != model.MetricNameLabel {
 					s.Labels = append(s.Labels, matcher.Name)
 				}
 			}
