@@ -199,8 +199,10 @@ func TestOverHTTP2RecordingTheOutcomeKeepsNoAgentWaiting(t *testing.T) {
 	r.overHTTP2()
 	body := r.approved("update_invoice")
 	var works atomic.Bool
+	var tries atomic.Int32
 	r.updates = func(o *v1alpha1.ApprovalRequest, update func() error) error {
 		if o.Status.Phase == v1alpha1.PhaseSucceeded && !works.Load() {
+			tries.Add(1)
 			return apierrors.NewServiceUnavailable("down")
 		}
 		return update()
@@ -216,13 +218,19 @@ func TestOverHTTP2RecordingTheOutcomeKeepsNoAgentWaiting(t *testing.T) {
 	if err := r.gateway.Finish(soon); err == nil {
 		t.Error("the gateway says that all is on record")
 	}
+	finished := make(chan bool, 1)
+	go func() { finished <- r.gateway.Finish(t.Context()) == nil && works.Load() }()
+	r.until("somebody tries to record the outcome again", func() bool {
+		r.clock.Step(outcomeRetry)
+		return tries.Load() > 3
+	})
 	works.Store(true)
 	r.until("the outcome is recorded", func() bool {
 		r.clock.Step(outcomeRetry)
 		return r.request().CurrentPhase() == v1alpha1.PhaseSucceeded
 	})
-	if err := r.gateway.Finish(t.Context()); err != nil {
-		t.Error(err)
+	if !<-finished {
+		t.Error("the gateway said that all is on record before it was")
 	}
 	r.ran(body)
 }
