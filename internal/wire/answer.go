@@ -45,23 +45,28 @@ func ScanAnswer(message []byte) (answer Answer, found bool, err error) {
 	if resemblesMember(doc, "id", "result", "error", "method") {
 		return Answer{}, false, errors.New("read an answer: a member resembles one of the envelope")
 	}
-	answer = Answer{ID: doc.Get("id").Raw(), Error: failure.Exists()}
-	if answer.Error && result.Exists() {
-		return answer, true, nil // a server that says both proves neither
+	switch {
+	case !failure.Exists():
+		answer = readResult(result)
+	case result.Exists():
+		answer.Error = true // a server that says both proves neither
+	default:
+		answer = readError(failure)
 	}
-	if answer.Error {
-		if code, err := strconv.Atoi(string(failure.Get("code").Raw())); err == nil {
-			answer.Code = code
-		}
-		text := strings.ToLower(failure.Get("message").Text())
-		answer.UnknownTool = answer.Code == mcp.INVALID_PARAMS && strings.Contains(text, "tool") &&
-			(strings.Contains(text, "unknown") || strings.Contains(text, "not found"))
-		return answer, true, nil
-	}
-	id := answer.ID
-	answer = readResult(result)
-	answer.ID = id
+	answer.ID = doc.Get("id").Raw()
 	return answer, true, nil
+}
+
+// readError reads the error of a call.
+func readError(failure strictjson.Value) Answer {
+	answer := Answer{Error: true}
+	if code, err := strconv.Atoi(string(failure.Get("code").Raw())); err == nil {
+		answer.Code = code
+	}
+	text := strings.ToLower(failure.Get("message").Text())
+	answer.UnknownTool = answer.Code == mcp.INVALID_PARAMS && strings.Contains(text, "tool") &&
+		(strings.Contains(text, "unknown") || strings.Contains(text, "not found"))
+	return answer
 }
 
 // readResult reads the result of a call.

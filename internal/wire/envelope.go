@@ -127,15 +127,16 @@ func (e envelope) validID() []byte {
 	return e.id.Raw()
 }
 
-// checkParamNames refuses names in the params of tools/call and tools/list that some parser might take for a known one.
-// Other methods may have such names.
-func checkParamNames(params strictjson.Value) (problem string) {
+// The members of params that the gateway reads: of tools/call and tools/list, and of requests about tasks.
+var (
+	toolParams = []string{"name", "arguments", "cursor", "_meta", "task", "inputResponses", "requestState"}
+	taskParams = []string{"taskId", "inputResponses"}
+)
+
+// checkParamNames refuses names in params that some parser might take for one of known.
+func checkParamNames(params strictjson.Value, known []string) (problem string) {
 	for key := range params.Members() {
-		switch text, _ := key.Plain(); string(text) {
-		case "name", "arguments", "cursor", "_meta", "task", "inputResponses", "requestState":
-			continue
-		}
-		if resembles(key.Text(), "name", "arguments", "cursor", "_meta", "task", "inputResponses", "requestState") {
+		if name, _ := key.Plain(); !slices.Contains(known, string(name)) && resembles(key.Text(), known...) {
 			return "a member of params has a name that resembles a known one"
 		}
 	}

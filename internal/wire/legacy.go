@@ -87,7 +87,7 @@ func hostOf(address *url.URL) string {
 // typeOf returns the type of an event, as the standard reads it.
 func typeOf(raw []byte) string {
 	name := ""
-	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
+	raw = bytes.TrimPrefix(raw, []byte(mark))
 	for line := range linesOf(raw) {
 		if field, value, _ := bytes.Cut(line, []byte(":")); string(field) == "event" {
 			name = string(bytes.TrimPrefix(value, []byte(" ")))

@@ -124,15 +124,15 @@ func (m *Message) readMethod(env envelope) *Refusal {
 	if _, known := Lookup(m.Method); !known && resemblesMethod(m.Method) {
 		return refuse(mcp.INVALID_REQUEST, "the method is a known one but for case, white space or invisible characters")
 	}
-	if m.Method == string(mcp.MethodToolsCall) || m.Method == string(mcp.MethodToolsList) {
-		if problem := checkParamNames(m.params); problem != "" {
-			return refuse(mcp.INVALID_PARAMS, problem)
-		}
+	var params []string // other methods may have names that resemble one
+	switch {
+	case m.Method == string(mcp.MethodToolsCall), m.Method == string(mcp.MethodToolsList):
+		params = toolParams
+	case m.AboutTasks():
+		params = taskParams
 	}
-	if m.AboutTasks() {
-		if problem := checkTaskNames(m.params); problem != "" {
-			return refuse(mcp.INVALID_PARAMS, problem)
-		}
+	if problem := checkParamNames(m.params, params); problem != "" {
+		return refuse(mcp.INVALID_PARAMS, problem)
 	}
 	if m.Method != string(mcp.MethodToolsCall) {
 		return nil

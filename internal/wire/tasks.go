@@ -47,18 +47,6 @@ func (m *Message) HasInput() bool {
 	return !isOneOf(answers, strictjson.None, strictjson.Object)
 }
 
-// checkTaskNames refuses names in the params of a request about tasks that some parser might take for a known one: it
-// would ask about another task than the one that is judged.
-func checkTaskNames(params strictjson.Value) (problem string) {
-	for key := range params.Members() {
-		plain := !key.Escaped() && (key.Is("taskId") || key.Is("inputResponses"))
-		if !plain && resembles(key.Text(), "taskId", "inputResponses") {
-			return "a member of params has a name that resembles a known one"
-		}
-	}
-	return ""
-}
-
 // TaskState is what a server says of a task.
 type TaskState struct {
 	// ID and Status of the task, unescaped.
