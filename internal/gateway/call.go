@@ -246,7 +246,7 @@ func (c *call) describe(j judged, definition tool.Descriptor) (v1alpha1.Approval
 		ServerRef: serverRef(j.snap), EndpointDigest: j.snap.EndpointDigest, Tool: d.Tool.Name, ToolDigest: digest,
 		Arguments: shown.Text, ArgumentsSize: int64(shown.Size), ActionHash: meant.hash, BlastRadius: meant.radius,
 		Requester: c.requester, Tier: d.Tier, GatedBy: d.GatedBy,
-		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, Message: glyph.Clip(words(d.Message), maxMessage), PolicyRevision: d.Revision,
+		RequiredApprovals: max(d.RequiredApprovals, 1), ApproveVerbs: d.Verbs, Message: glyph.Clip(glyph.Escaped(d.Message), maxMessage), PolicyRevision: d.Revision,
 		TTLSeconds: int32(j.snap.Server.Spec.Approvals.TTL.Seconds()),
 	}
 	if d.Input {

@@ -5,7 +5,7 @@ package gateway
 
 import (
 	"fmt"
-	"unicode/utf8"
+	"strings"
 
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
@@ -69,7 +69,7 @@ func by(d policy.Decision) string {
 	if d.GatedBy == "" {
 		return ""
 	}
-	return " (" + words(d.GatedBy) + ")"
+	return " (" + glyph.Escaped(d.GatedBy) + ")"
 }
 
 // says quotes what the rule that decided has to say.
@@ -88,30 +88,9 @@ func because(reason string) string {
 	return " and said: " + quoted(reason)
 }
 
-// words returns a text with escapes for everything that a person does not see as itself.
-func words(text string) string {
-	out := make([]byte, 0, len(text))
-	for _, r := range text {
-		if glyph.Visible(r) {
-			out = utf8.AppendRune(out, r)
-		} else {
-			out = glyph.AppendEscape(out, r)
-		}
-	}
-	return string(out)
-}
-
 // quoted returns the words of somebody else in quotes that they cannot end.
 func quoted(text string) string {
-	out := []byte{'"'}
-	for _, r := range text {
-		if glyph.Visible(r) && r != '"' {
-			out = utf8.AppendRune(out, r)
-		} else {
-			out = glyph.AppendEscape(out, r)
-		}
-	}
-	return string(append(out, '"'))
+	return `"` + strings.ReplaceAll(glyph.Escaped(text), `"`, `\u0022`) + `"`
 }
 
 // tell adds what was said to the agent of a rule that asks for a person.

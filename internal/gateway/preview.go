@@ -46,7 +46,7 @@ func (g *gated) preview() *v1alpha1.Preview {
 	made := &v1alpha1.Preview{Tool: p.Tool, Recheck: p.Recheck}
 	seen, err := g.foresee(p.Tool, askFirst)
 	if err != nil {
-		made.Failure = glyph.Clip(words(err.Error()), maxFailure)
+		made.Failure = glyph.Clip(glyph.Escaped(err.Error()), maxFailure)
 		return made
 	}
 	made.Result, made.ResultDigest = seen.text, seen.digest

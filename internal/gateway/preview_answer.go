@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/strictjson"
@@ -84,18 +83,14 @@ func textOf(content strictjson.Value) string {
 // bounded returns a text with escapes for what a person does not see as itself. What a request cannot hold is cut, between
 // characters and escapes, and a mark says so.
 func bounded(text string) string {
-	whole := words(text)
+	whole := glyph.Escaped(text)
 	if len(whole) <= maxForeseen {
 		return whole
 	}
 	mark := fmt.Sprintf("… [cut: the answer has %d bytes of text]", len(text))
 	out, end := make([]byte, 0, maxForeseen+16), 0
 	for _, r := range text {
-		if glyph.Visible(r) {
-			out = utf8.AppendRune(out, r)
-		} else {
-			out = glyph.AppendEscape(out, r)
-		}
+		out = glyph.AppendVisible(out, r)
 		if len(out) > maxForeseen-len(mark) {
 			break
 		}

@@ -30,6 +30,23 @@ func AppendEscape(dst []byte, r rune) []byte {
 	return append(dst, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
 }
 
+// AppendVisible appends r, or its escape where a person does not see it as itself.
+func AppendVisible(dst []byte, r rune) []byte {
+	if Visible(r) {
+		return utf8.AppendRune(dst, r)
+	}
+	return AppendEscape(dst, r)
+}
+
+// Escaped returns a text with escapes for everything that a person does not see as itself.
+func Escaped(text string) string {
+	out := make([]byte, 0, len(text))
+	for _, r := range text {
+		out = AppendVisible(out, r)
+	}
+	return string(out)
+}
+
 // Cut returns at most limit bytes of a text, whole characters only.
 func Cut(text string, limit int) string {
 	if len(text) <= limit {

@@ -39,6 +39,15 @@ func TestAnEscapeIsTheCharacterInJSON(t *testing.T) {
 	}
 }
 
+func TestATextIsShownWithEscapesForWhatNobodySees(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "crane é漢😀": "crane é漢😀", "a\u202eb\n\U000e0041": `a\u202eb\u000a\udb40\udc41`, "\xff": "\ufffd"} {
+		if got := glyph.Escaped(text); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestTextsAreCutBetweenCharacters(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -62,7 +62,7 @@ func (f Finding) Place() string {
 func (f Finding) String() string { return inLine(f.Field, f.Place()+f.Message) }
 
 // String says where and what, in one line.
-func (p Problem) String() string { return inLine(p.Field, visible(p.Message)) }
+func (p Problem) String() string { return inLine(p.Field, glyph.Escaped(p.Message)) }
 
 // inLine puts a message behind its field; of an expression the place in it comes first.
 func inLine(field, message string) string {
@@ -157,7 +157,7 @@ type check struct {
 
 func (c *check) warn(field, reason, tool, message string) {
 	c.findings = append(c.findings, Finding{
-		Field: field, Severity: SeverityWarning, Reason: reason, Tool: tool, Message: visible(message),
+		Field: field, Severity: SeverityWarning, Reason: reason, Tool: tool, Message: glyph.Escaped(message),
 	})
 }
 
@@ -222,19 +222,6 @@ func someOf(names []string) string {
 
 // listed joins globs as a line of the status has them.
 func listed(globs []string) string { return glyph.Clip(fmt.Sprint(globs), 256) }
-
-// visible shows as escapes what a person would not see: servers name their tools.
-func visible(text string) string {
-	clean := make([]byte, 0, len(text))
-	for _, r := range text {
-		if glyph.Visible(r) {
-			clean = append(clean, string(r)...)
-		} else {
-			clean = glyph.AppendEscape(clean, r)
-		}
-	}
-	return string(clean)
-}
 
 // compareTools orders tools by server and name.
 func compareTools(a, b CheckedTool) int {

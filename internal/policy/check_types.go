@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/expr"
+	"github.com/tidewaiter/tidewaiter/internal/glyph"
 )
 
 // expression is one of a policy.
@@ -57,7 +58,7 @@ func (c *check) fits(e expression, tools []CheckedTool) {
 		same := sameFor(problem)
 		f := Finding{
 			Field: e.field, Line: problem.Line, Column: problem.Column, Severity: SeverityError, Reason: v1alpha1.NotInForceTypeMismatch,
-			Tool: e.tool, Message: visible(fmt.Sprintf("%s (%s)", problem.Message, someOf(wrong[same]))),
+			Tool: e.tool, Message: glyph.Escaped(fmt.Sprintf("%s (%s)", problem.Message, someOf(wrong[same]))),
 		}
 		if len(wrong[same]) < len(tools) {
 			if f.Severity = SeverityWarning; e.asks(problem) {
