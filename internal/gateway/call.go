@@ -142,7 +142,7 @@ func (c *call) serve() {
 		}
 	}
 	if reads {
-		c.passRead(c.request.Context(), j)
+		c.passRead(j)
 		return
 	}
 	ended := c.cancellable()
@@ -198,7 +198,7 @@ func hasParamHeaders(h http.Header) bool {
 }
 
 // passRead lets a Read call through.
-func (c *call) passRead(ctx context.Context, j judged) {
+func (c *call) passRead(j judged) {
 	if wait := c.rests(c.server); wait > 0 {
 		c.refuse(j, nil, resting(wait))
 		return
@@ -208,7 +208,7 @@ func (c *call) passRead(ctx context.Context, j judged) {
 		return
 	}
 	c.Metrics.decided(c.server.Key, j.decision.Effect, string(j.decision.Reason))
-	ctx, cancel := context.WithTimeout(ctx, j.snap.Server.Spec.CallTimeout.Duration)
+	ctx, cancel := context.WithTimeout(c.request.Context(), j.snap.Server.Spec.CallTimeout.Duration)
 	defer cancel()
 	out := outbound{request: c.request, caller: c.owner(), body: c.message.Raw, headers: allHeaders, endpoint: j.snap.EndpointDigest, span: c.span}
 	if c.legacy != nil {
@@ -320,11 +320,9 @@ func sanitize(id []byte) func([]byte) []byte {
 			return clean
 		case !mightSay(message, reservedWord):
 			return message
-		case id == nil:
-			return nil
+		default:
+			return withheld("answer", id)
 		}
-		refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: speaker + "the server's answer cannot be read beyond doubt and is withheld"}
-		return refusal.For(id).Body()
 	}
 }
 

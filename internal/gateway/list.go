@@ -27,6 +27,8 @@ const (
 	behaviourDenied     = "Denied"  // would be, if the server did not only observe
 )
 
+const listOfTools = "list of tools"
+
 // listFilter returns what filters lists of tools in an answer: only tools that may be called stay, each with its tier
 // and behaviour. A list that cannot be read beyond doubt is withheld; id is that of the request, nil on a stream that
 // answers none. The list is that of the caller; endpoint is where it comes from.
@@ -35,17 +37,17 @@ func (g *Gateway) listFilter(server *Server, endpoint string, who caller, id []b
 		list, found, err := wire.ScanToolsList(message)
 		switch {
 		case err != nil && (mightSay(message, "tools") || mightSay(message, reservedWord)):
-			return withheld(id)
+			return withheld(listOfTools, id)
 		case err != nil:
 			return message
 		case !found && id != nil && isResult(message):
-			return withheld(id)
+			return withheld(listOfTools, id)
 		case !found: // on a stream it may be the answer to a call
 			return sanitize(id)(message)
 		}
 		seen, ok := server.read(list.Tools, who.principal)
 		if !ok {
-			return withheld(id)
+			return withheld(listOfTools, id)
 		}
 		server.learn(endpoint, seen, false)
 		snap := server.Snapshot()
@@ -98,12 +100,12 @@ func isResult(message []byte) bool {
 	return err != nil || found && !answer.Error
 }
 
-// withheld stands in for a list that nobody can read beyond doubt.
-func withheld(id []byte) []byte {
+// withheld stands in for what nobody can read beyond doubt, nil where it answers nothing.
+func withheld(what string, id []byte) []byte {
 	if id == nil {
 		return nil
 	}
-	refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: speaker + "the server's list of tools cannot be read beyond doubt and is withheld"}
+	refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: speaker + "the server's " + what + " cannot be read beyond doubt and is withheld"}
 	return refusal.For(id).Body()
 }
 

@@ -204,8 +204,7 @@ func (m *other) aboutTasks(message []byte) []byte {
 	}
 	filtered, err := wire.FilterTasks(message, func(id string) bool { return !m.server.flows.Hides(taskAt(m.endpoint, id), m.owner()) })
 	if err != nil {
-		refusal := wire.Refusal{Status: http.StatusOK, Code: mcp.INTERNAL_ERROR, Message: speaker + "the server's list of tasks cannot be read beyond doubt and is withheld"}
-		return refusal.For(m.message.ID).Body()
+		return withheld("list of tasks", m.message.ID)
 	}
 	return filtered
 }
