@@ -4,8 +4,6 @@
 package gateway
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -379,46 +377,6 @@ func TestTheTaskOfAnUnattendedCall(t *testing.T) {
 	if len(lines) != 5 || lines[1].Kind != receipt.KindOutcome || lines[1].Outcome != "Succeeded" || lines[1].CallID != lines[0].CallID ||
 		lines[3].Outcome != "Unclear" || lines[3].CallID != lines[2].CallID {
 		t.Errorf("receipts %+v", lines)
-	}
-}
-
-func TestAnOutcomeThatIsLearnedLateIsRecordedOnceTheAPITakesIt(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.tasked(taskOf2025)
-	down := true
-	r.updates = func(_ *v1alpha1.ApprovalRequest, update func() error) error {
-		if down {
-			return errors.New("down")
-		}
-		return update()
-	}
-	r.upstream.answers(answerJSON(`{"content":[]}`))
-	r.post(about("result", ""))
-	r.gateway.follow(t.Context())
-	if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseExecuting {
-		t.Errorf("while the API is down the request is %s", phase)
-	}
-	down = false
-	r.gateway.follow(t.Context())
-	if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseSucceeded || len(r.server.late) > 0 {
-		t.Errorf("afterwards it is %s, %d are left", phase, len(r.server.late))
-	}
-}
-
-func TestFollowingEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.tasked(taskOf2025)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.gateway.Follow(ctx) }()
-	r.until("it follows", r.clock.HasWaiters)
-	r.clock.Step(time.Minute)
-	r.until("the call is given up", func() bool { return r.request().CurrentPhase() == v1alpha1.PhaseAmbiguous })
-	cancel()
-	if err := <-ended; err == nil {
-		t.Error("it ended without a reason")
 	}
 }
 
