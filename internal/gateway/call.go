@@ -145,9 +145,8 @@ func (c *call) serve() {
 		c.passRead(j)
 		return
 	}
-	ended := c.cancellable()
+	defer c.cancellable()()
 	c.gate()
-	ended()
 }
 
 // checkParamHeaders refuses a call whose headers contradict its arguments; what the tool is says which headers count.
