@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // poolSize is how many idle connections agents, the plain proxy and the gateway keep to a host.
@@ -52,6 +54,7 @@ func BenchmarkRead(b *testing.B) {
 func benchmarkRead(b *testing.B, size, concurrency int) {
 	r := newRig(b)
 	r.authenticated()
+	r.gateway.NewID = uuid.NewString // as in cmd/gateway
 	// A server that answers before it has read the whole message makes a plain proxy lose the rest (golang/go#40747).
 	quiet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, rq *http.Request) {
 		io.Copy(io.Discard, rq.Body)

@@ -366,3 +366,16 @@ func TestSessionsAreForgottenBeforeTheyFillTheMemory(t *testing.T) {
 		t.Errorf("%d sessions, %d forgotten, want 50 and 10", got, forgotten)
 	}
 }
+
+func TestSessionsAreToldApartHoweverLongTheirIDs(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 200)
+	for _, pair := range [][2]string{{"a", "b"}, {long + "a", long + "b"}, {long, keyOf(long)}} {
+		if keyOf(pair[0]) == keyOf(pair[1]) {
+			t.Errorf("%.20q… and %.20q… are one session", pair[0], pair[1])
+		}
+	}
+	if n := len(keyOf(long)); n != 64 || keyOf("s-1") != "s-1" {
+		t.Errorf("a long id takes %d bytes", n)
+	}
+}

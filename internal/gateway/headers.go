@@ -46,7 +46,7 @@ func outboundHeader(agent, configured http.Header, policy headerPolicy) http.Hea
 		out[http.CanonicalHeaderKey(name)] = values
 	}
 	// What is filtered or judged must be readable, and nothing may be sent that the agent did not see.
-	out.Set("Accept-Encoding", "identity")
+	out["Accept-Encoding"] = []string{"identity"}
 	if _, given := out["User-Agent"]; !given {
 		out["User-Agent"] = nil
 	}

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"sync"
 
@@ -22,7 +23,20 @@ const sessionHeader = mcp.HeaderSessionID
 // server, and belongs from then on to the first caller that the server lets use it. The zero value knows none.
 type sessions struct {
 	mu     sync.Mutex
-	owners *lru.Cache // snapshot.Caller by the digest of the session's id
+	owners *lru.Cache // snapshot.Caller by keyOf
+}
+
+// maxKey is what a session may have for an id of which no digest is made, in bytes: less than a digest has, so that none
+// is taken for the other.
+const maxKey = 63
+
+// keyOf returns what stands for the id of a session, however long the server makes it.
+func keyOf(id string) string {
+	if len(id) <= maxKey {
+		return id
+	}
+	digest := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(digest[:])
 }
 
 // mayUse tells whether a caller may name a session.
@@ -35,7 +49,7 @@ func (s *sessions) mayUse(id string, caller snapshot.Caller) bool {
 	if s.owners == nil {
 		return true
 	}
-	owner, known := s.owners.Get(sha256.Sum256([]byte(id)))
+	owner, known := s.owners.Get(keyOf(id))
 	return !known || owner == caller
 }
 
@@ -54,7 +68,7 @@ func (s *sessions) note(resp *http.Response, caller snapshot.Caller, keep int, f
 	if s.owners == nil {
 		s.owners = lru.NewWithEvictionFunc(keep, func(lru.Key, any) { forgotten() })
 	}
-	key := sha256.Sum256([]byte(id))
+	key := keyOf(id)
 	if _, known := s.owners.Get(key); !known {
 		s.owners.Add(key, caller)
 	}

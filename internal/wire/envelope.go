@@ -71,10 +71,10 @@ func isPlain(raw []byte) bool {
 }
 
 // answers tells whether the message is an answer.
-func (e envelope) answers() bool { return e.result.Exists() || e.err.Exists() }
+func (e *envelope) answers() bool { return e.result.Exists() || e.err.Exists() }
 
 // checkKind looks for a message of two kinds, or of none.
-func (e envelope) checkKind() (problem string) {
+func (e *envelope) checkKind() (problem string) {
 	switch {
 	case e.method.Exists() && e.answers():
 		return "a message has either a method or a result or error"
@@ -85,7 +85,7 @@ func (e envelope) checkKind() (problem string) {
 }
 
 // check looks for contradictions between the members.
-func (e envelope) check() (problem string) {
+func (e *envelope) check() (problem string) {
 	if string(e.jsonrpc.Raw()) != `"2.0"` {
 		return `jsonrpc must be "2.0"`
 	}
@@ -109,7 +109,7 @@ func (e envelope) check() (problem string) {
 	return ""
 }
 
-func (e envelope) kind() Kind {
+func (e *envelope) kind() Kind {
 	switch {
 	case !e.method.Exists():
 		return Response
@@ -120,7 +120,7 @@ func (e envelope) kind() Kind {
 }
 
 // validID is the raw id if there is one that may be sent back.
-func (e envelope) validID() []byte {
+func (e *envelope) validID() []byte {
 	if !isID(e.id) {
 		return nil
 	}
