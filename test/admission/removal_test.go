@@ -10,6 +10,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,6 +54,9 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 		gatewayRightsPolicy: func(ctx context.Context) error { return c.manager.Delete(ctx, approvers.DeepCopy(), dry) },
 		definitionsPolicy: func(ctx context.Context) error {
 			return c.manager.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "settings"}}, dry)
+		},
+		networksPolicy: func(ctx context.Context) error {
+			return c.manager.Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "closed"}}, dry)
 		},
 	}
 	shipped := &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}

@@ -49,6 +49,7 @@ const (
 	gatewayRightsPolicy  = "tidewaiter-gateway-rights"
 	leasesPolicy         = "tidewaiter-leases"
 	definitionsPolicy    = "tidewaiter-definitions"
+	networksPolicy       = "tidewaiter-networks"
 )
 
 // actor is somebody with rights in one namespace.
