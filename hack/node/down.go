@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -92,6 +93,9 @@ func (n *node) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := unplug(ctx); err != nil {
+		return err
+	}
 	groups, err := machineCgroups()
 	if err != nil {
 		return err
@@ -103,8 +107,23 @@ func (n *node) clear(ctx context.Context) error {
 	return errors.Join(err, os.Remove(n.stock()))
 }
 
-// settle puts kernel settings back and says what else is not as it was. Interfaces and routes go with the namespaces,
-// a moment after the last process.
+// unplug removes the machine's end of the veth pair, and with it the node's. It would go with the node's namespace, but a
+// connection that nobody answers any more keeps that for minutes.
+func unplug(ctx context.Context) error {
+	plugged := func() bool {
+		_, err := net.InterfaceByName(machineEnd)
+		return err == nil
+	}
+	if !plugged() {
+		return nil
+	}
+	if _, err := output(ctx, "ip", "link", "delete", machineEnd); err != nil && plugged() { // it may just be going
+		return fmt.Errorf("remove the interface %s: %w", machineEnd, err)
+	}
+	return nil
+}
+
+// settle puts kernel settings back and says what else is not as it was.
 func (n *node) settle(ctx context.Context, before machine) error {
 	now, err := n.look(ctx)
 	if err != nil {
