@@ -329,6 +329,27 @@ func TestNoRoundLeavesWithoutARecord(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	r.ran(callOf(1, ""), callOf(2, goesOn))
+
+	writer, err := receipt.Open(receipt.Options{Path: r.receipts, Gateway: "gw", Now: r.clock.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.gateway.Receipts = writer
+	if got := r.post(callOf(4, goesOn)); got.code() != "" {
+		t.Errorf("once there is a record again: %s", got.body)
+	}
+	r.ran(callOf(1, ""), callOf(2, goesOn), callOf(4, goesOn))
+}
+
+func TestARevocationCountsWhileTheRecordOfARoundIsWritten(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.begun(later)
+	r.receiptClock(func() { r.govern(team(rule(v1alpha1.EffectDeny, "*"))) })
+	if got := r.post(callOf(2, goesOn)); got.code() == "" {
+		t.Errorf("%s", got.body)
+	}
+	r.ran(callOf(1, ""))
 }
 
 func TestACallThatHasEndedIsNotTakenUpByALaterWordOfTheServer(t *testing.T) {
