@@ -109,11 +109,13 @@ func orphanage() error {
 		return err
 	}
 	file := filepath.Join("/proc", strings.TrimSpace(string(out)))
+	look := time.NewTicker(10 * time.Millisecond) // nothing tells of the end of a process that is not one's own
+	defer look.Stop()
 	for range 500 {
 		if _, err := os.Stat(file); os.IsNotExist(err) {
 			return nil
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-look.C
 	}
 	return fmt.Errorf("%s is still there", file)
 }
