@@ -5,6 +5,7 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/url"
 	"strings"
@@ -31,9 +32,14 @@ func (s *session) openSSE(ctx context.Context, patience time.Duration) error {
 	if err != nil {
 		return protocolError("the server's address is no URL")
 	}
-	// The client does not notice for itself that nothing answers its requests any more.
+	// The client does not notice for itself that nothing answers its requests any more. A stream that it gave up itself,
+	// having waited long enough, is not one that the server ended.
 	s.stream, s.lose = context.WithCancel(ctx)
-	conn.SetConnectionLostHandler(func(error) { s.lose() })
+	conn.SetConnectionLostHandler(func(err error) {
+		if !errors.Is(err, context.Canceled) {
+			s.lose()
+		}
+	})
 	s.client = client.NewClient(conn)
 	if err := s.client.Start(s.stream); err == nil { //nolint:contextcheck // made of ctx just now
 		return nil

@@ -43,11 +43,7 @@ export const steps = {
     client.complete({ ref: { type: 'ref/prompt', name: 'completable-prompt' }, argument: { name: 'department', value: 'S' } }),
   'completion/complete of a template': ({ client }) =>
     client.complete({ ref: { type: 'ref/resource', uri: 'demo://resource/dynamic/text/{resourceId}' }, argument: { name: 'resourceId', value: '1' } }),
-  progress: async ({ client }) => {
-    const progress = [];
-    const result = await client.callTool(long(4, 0.4), { onprogress: one => progress.push(one) });
-    return { progress, result };
-  },
+  progress: session => session.progressOf(options => session.client.callTool(long(4, 0.4), options)),
   cancellation: async ({ client }) => {
     const stop = new AbortController();
     const cancelled = client.callTool(long(100, 60), { onprogress: () => stop.abort('enough'), signal: stop.signal });
@@ -60,9 +56,8 @@ export const steps = {
   resumption: async session => {
     session.cutNext();
     const tokens = [];
-    const progress = [];
-    const result = await session.client.callTool(long(4, 1), { onprogress: one => progress.push(one), onresumptiontoken: token => tokens.push(token) });
-    return { result, progress, hadEventIds: tokens.length > 0, resumed: session.resumed };
+    const answer = await session.progressOf(options => session.client.callTool(long(4, 1), { ...options, onresumptiontoken: token => tokens.push(token) }));
+    return { ...answer, hadEventIds: tokens.length > 0, resumed: session.resumed };
   },
   logging: async session => {
     await session.client.setLoggingLevel('debug');

@@ -17,6 +17,7 @@ export class Session {
     this.#options = options;
     this.notifications = [];
     this.requests = [];
+    this.progress = [];
   }
 
   // open connects, as a person's client with a model would.
@@ -40,6 +41,7 @@ export class Session {
     };
     this.transport = this.#sse ? new SSEClientTransport(this.url) : this.#streamable();
     await client.connect(this.transport);
+    this.#listen();
     this.client = client;
     return { server: client.getServerVersion(), capabilities: client.getServerCapabilities(), instructions: client.getInstructions(), version: client.getNegotiatedProtocolVersion?.() };
   }
@@ -50,6 +52,18 @@ export class Session {
       // Longer than what a step leaves to be done: the reference server gives who comes back only what is there by then.
       reconnectionOptions: { initialReconnectionDelay: 2000, maxReconnectionDelay: 4000, reconnectionDelayGrowFactor: 2, maxRetries: 5 }
     });
+  }
+
+  // listen takes down what reaches the client of progress. The client itself drops what arrives in one piece with the answer.
+  #listen() {
+    const deliver = this.transport.onmessage;
+    this.transport.onmessage = (message, ...rest) => {
+      if (message.method === 'notifications/progress') {
+        const { progressToken: _, ...one } = message.params;
+        this.progress.push(one);
+      }
+      deliver(message, ...rest);
+    };
   }
 
   async close() {
@@ -76,6 +90,13 @@ export class Session {
     this.requests = [];
     const result = await step();
     return { result, requests: this.requests };
+  }
+
+  // progressOf runs a step that asks for progress, and returns its result with the progress that was made meanwhile.
+  async progressOf(step) {
+    this.progress = [];
+    const result = await step({ onprogress: () => undefined });
+    return { progress: this.progress, result };
   }
 
   // cutNext has the next answer that is a stream break off after its second event, as a bad network would.

@@ -22,11 +22,7 @@ export const steps = {
   'resources/list': ({ client }) => client.listResources(),
   'resources/read': ({ client }) => client.readResource({ uri: 'test://template/7/data' }),
   'completion/complete': ({ client }) => client.complete({ ref: { type: 'ref/prompt', name: 'test_prompt_with_arguments' }, argument: { name: 'arg1', value: 'test' } }),
-  progress: async ({ client }) => {
-    const progress = [];
-    const result = await client.callTool({ name: 'test_tool_with_progress', arguments: {} }, { onprogress: one => progress.push(one) });
-    return { progress, result };
-  },
+  progress: session => session.progressOf(options => session.client.callTool({ name: 'test_tool_with_progress', arguments: {} }, options)),
   'subscriptions/listen': async session => {
     const subscription = await session.client.listen({ toolsListChanged: true });
     await session.client.callTool({ name: 'test_trigger_tool_change', arguments: {} });
