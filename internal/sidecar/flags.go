@@ -18,7 +18,7 @@ import (
 func (s *Settings) AddFlags(flags *pflag.FlagSet) {
 	s.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
 	s.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")}
-	flags.StringVar(&s.Image, "gateway-image", "ghcr.io/tidewaiter/tidewaiter-gateway:latest", "image of the gateway that is put into pods")
+	flags.StringVar(&s.Image, "gateway-image", "ghcr.io/tidewaiter/tidewaiter-gateway:0.1.0", "image of the gateway that is put into pods")
 	flags.Var((*quantities)(&s.Resources.Requests), "gateway-requests", "resources that the gateway in a pod asks for")
 	flags.Var((*quantities)(&s.Resources.Limits), "gateway-limits", "resources that the gateway in a pod may use")
 }

@@ -4,15 +4,17 @@
 package chart
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tidewaiter/tidewaiter/internal/sidecar"
 )
 
 // TestTheChartIsWhatKustomizeBuilds: roles, webhooks, admission policies and all else, wherever it is installed and whoever
@@ -33,9 +35,6 @@ func TestTheChartIsWhatKustomizeBuilds(t *testing.T) {
 				delete(want, "Namespace "+namespace)
 				for _, object := range got {
 					kept(t, object)
-				}
-				for _, objects := range []map[string]*unstructured.Unstructured{want, got} {
-					withoutImage(t, objects["Deployment tidewaiter-manager"])
 				}
 				if len(want) < 40 {
 					t.Errorf("only %d objects were compared", len(want))
@@ -89,21 +88,33 @@ func kept(t *testing.T, object *unstructured.Unstructured) {
 	}
 }
 
-// withoutImage takes away what kustomize and Helm say in ways of their own.
-func withoutImage(t *testing.T, deployment *unstructured.Unstructured) {
-	t.Helper()
-	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
-	if err != nil || len(containers) != 1 {
-		t.Fatalf("%d containers, %v", len(containers), err)
-	}
-	container := containers[0].(map[string]any)
-	if image := fmt.Sprint(container["image"]); !strings.HasPrefix(image, "ghcr.io/tidewaiter/tidewaiter-manager:") {
-		t.Errorf("the image is %s", image)
-	}
-	delete(container, "image")
-	delete(container, "imagePullPolicy")
-	container["args"] = slices.DeleteFunc(container["args"].([]any), func(arg any) bool { return strings.HasPrefix(arg.(string), "--gateway-image=") })
-	if err := unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+// TestTheGatewayIsOfTheManagersVersion: of the chart's own too, which kustomize has by the comparison above, wherever it is not said.
+func TestTheGatewayIsOfTheManagersVersion(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
+	if err != nil {
 		t.Fatal(err)
+	}
+	var about struct {
+		AppVersion string `json:"appVersion"`
+	}
+	if err := yaml.Unmarshal(text, &about); err != nil || about.AppVersion == "" {
+		t.Fatalf("version %q, %v", about.AppVersion, err)
+	}
+	deployment, err := yaml.Marshal(rendered(t, "tidewaiter-system", "")["Deployment tidewaiter-manager"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	(&sidecar.Settings{}).AddFlags(flags)
+	gateway := "ghcr.io/tidewaiter/tidewaiter-gateway:" + about.AppVersion
+	for what, tc := range map[string]struct{ text, want string }{
+		"the manager in the chart":        {string(deployment), "image: ghcr.io/tidewaiter/tidewaiter-manager:" + about.AppVersion + "\n"},
+		"the gateway in the chart":        {string(deployment), "value: " + gateway + "\n"},
+		"the gateway of a manager's flag": {flags.Lookup("gateway-image").DefValue, gateway},
+	} {
+		if !strings.Contains(tc.text, tc.want) {
+			t.Errorf("%s: %q is not in %s", what, tc.want, tc.text)
+		}
 	}
 }
