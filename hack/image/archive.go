@@ -32,7 +32,7 @@ const user = 65532
 const cyclonedx = types.MediaType("application/vnd.cyclonedx+json")
 
 // program is a command that has an image.
-type program struct{ name, description string }
+type program struct{ name, folder, description string }
 
 // archive writes an OCI archive (image layout 1.0 in a tar file) with the image of each platform and returns the digest of
 // their index. name is what container engines call it once it is loaded. There is a whole archive or none.

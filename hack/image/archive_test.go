@@ -35,7 +35,7 @@ func written(t *testing.T) (path string, index v1.ImageIndex, manifest *v1.Index
 		t.Fatal(err)
 	}
 	path = filepath.Join(t.TempDir(), "dist", "gateway.oci.tar")
-	p := program{"gateway", "Enforces policy"}
+	p := program{"gateway", "./cmd/gateway", "Enforces policy"}
 	if _, err := p.archive(path, "ghcr.io/tidewaiter/tidewaiter-gateway:dev", map[string]string{"amd64": self, "arm64": self}, from); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Tidewaiter Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image builds the container images of manager and gateway as OCI archives, with no daemon, no registry and no
+// Command image builds the container images of manager, gateway and demo as OCI archives, with no daemon, no registry and no
 // base image: a static binary, which brings its CA certificates along, the file that names its user, and an empty /tmp. The
 // same commit gives the same bytes. Each archive holds an index over the platforms, and a bill of materials (CycloneDX) that
 // refers to the image of each.
@@ -20,12 +20,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sigs.k8s.io/yaml"
 )
 
 // programs are the commands that have an image, with what each is.
 var programs = []program{
-	{"manager", "Discovers and classifies the tools of MCP servers, and signs votes"},
-	{"gateway", "Enforces policy on every call of an agent to an MCP server"},
+	{"manager", "./cmd/manager", "Discovers and classifies the tools of MCP servers, and signs votes"},
+	{"gateway", "./cmd/gateway", "Enforces policy on every call of an agent to an MCP server"},
+	{"demo", "./hack/demo/pod", "An MCP server with invoices, and an agent that calls it, to try Tidewaiter with"},
 }
 
 // architectures that images can be built for, all with linux.
@@ -38,7 +41,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.out, "out", "dist", "folder that the archives are written to")
 	flag.StringVar(&o.repository, "repository", "ghcr.io/tidewaiter", "what the images' names begin with, as in the manifests")
-	flag.StringVar(&o.tag, "tag", "dev", "tag of the images")
+	flag.StringVar(&o.tag, "tag", "", "tag of the images; default: the version of the chart's app, which the manifests name")
 	flag.StringVar(&o.platforms, "platforms", "linux/"+runtime.GOARCH, "platforms to build for, with commas between: linux/amd64, linux/arm64")
 	flag.Parse()
 	err := run(ctx, o, os.Stdout)
@@ -59,6 +62,11 @@ func run(ctx context.Context, o options, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.tag == "" {
+		if o.tag, err = appVersion("charts/tidewaiter/Chart.yaml"); err != nil {
+			return err
+		}
+	}
 	work, err := os.MkdirTemp("", "tidewaiter-image-")
 	if err != nil {
 		return fmt.Errorf("make a folder for binaries: %w", err)
@@ -68,7 +76,7 @@ func run(ctx context.Context, o options, stdout io.Writer) error {
 		binaries := map[string]string{}
 		for _, platform := range wanted {
 			binary := filepath.Join(work, platform, p.name)
-			if err := build(ctx, p.name, platform, binary); err != nil {
+			if err := build(ctx, p.folder, platform, binary); err != nil {
 				return err
 			}
 			binaries[platform] = binary
@@ -84,13 +92,31 @@ func run(ctx context.Context, o options, stdout io.Writer) error {
 }
 
 // build compiles a program without cgo, so that it needs nothing else in its image.
-func build(ctx context.Context, name, platform, binary string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/"+name)
+func build(ctx context.Context, folder, platform, binary string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, folder)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+platform)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s for %s: %w\n%s", name, platform, err, out)
+		return fmt.Errorf("build %s for %s: %w\n%s", folder, platform, err, out)
 	}
 	return nil
+}
+
+// appVersion is that of a chart.
+func appVersion(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("find the version: %w; run this at the root of the repository, or give --tag", err)
+	}
+	var chart struct {
+		AppVersion string `json:"appVersion"`
+	}
+	if err := yaml.Unmarshal(text, &chart); err != nil {
+		return "", fmt.Errorf("read %s: %w", file, err)
+	}
+	if chart.AppVersion == "" {
+		return "", fmt.Errorf("%s has no appVersion", file)
+	}
+	return chart.AppVersion, nil
 }
 
 // parsePlatforms reads a list such as linux/amd64,linux/arm64.

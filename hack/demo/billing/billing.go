@@ -8,6 +8,7 @@ package billing
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"sync"
@@ -18,6 +19,9 @@ import (
 
 // Server is a billing server. Make one with New.
 type Server struct {
+	// Executed, where it is set, is told of every execution before it is answered; with an error the answer is that.
+	Executed func(tool string, arguments map[string]any) error
+
 	mcp *server.MCPServer
 
 	mu     sync.Mutex
@@ -56,6 +60,11 @@ func (s *Server) answer(name, description string, text func(call mcp.CallToolReq
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.counts[name]++
+		if s.Executed != nil {
+			if err := s.Executed(name, call.GetArguments()); err != nil {
+				return mcp.NewToolResultError(err.Error()), nil
+			}
+		}
 		return mcp.NewToolResultText(text(call, s.counts[name])), nil
 	})
 }
@@ -77,3 +86,8 @@ func (s *Server) Executions() map[string]int {
 
 // Handler serves MCP over streamable HTTP.
 func (s *Server) Handler() http.Handler { return server.NewStreamableHTTPServer(s.mcp) }
+
+// Listen serves MCP over a pair of streams, until the input or the context ends.
+func (s *Server) Listen(ctx context.Context, input io.Reader, output io.Writer) error {
+	return server.NewStdioServer(s.mcp).Listen(ctx, input, output)
+}

@@ -1,0 +1,125 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command pod is the program of the demo's image: an MCP server with invoices, and an agent that calls it.
+//
+//	demo serve ADDRESS           serves MCP over streamable HTTP, at /mcp
+//	demo stdio                   serves MCP over standard input and output
+//	demo wait                    does nothing until it is told to end: a pod for an agent
+//	demo call TOOL ARGUMENTS     calls a tool, and prints what the answer says
+//	demo calls                   reads calls from standard input, a JSON object a line, and answers each with a line
+//	demo executions FILE         prints what a server has executed, a JSON object a line
+//	demo get URL                 prints the status that an HTTP server answers with
+//	demo end                     ends the first process of the container, as a crash would
+//
+// Servers write what they execute to the file that EXECUTIONS names, if it names one. Agents call the server at MCP_URL,
+// with the token in the file that TOKEN_FILE names.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/hack/demo/billing"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+	verb := ""
+	if len(args) > 0 {
+		verb = args[0]
+	}
+	switch {
+	case verb == "serve" && len(args) == 2:
+		return serve(ctx, args[1])
+	case verb == "stdio" && len(args) == 1:
+		server, err := newServer()
+		if err != nil {
+			return err
+		}
+		return server.Listen(ctx, stdin, stdout)
+	case verb == "wait" && len(args) == 1:
+		<-ctx.Done()
+		return nil
+	case verb == "call" && len(args) == 3:
+		return callOnce(ctx, stdout, args[1], args[2])
+	case verb == "calls" && len(args) == 1:
+		return callAll(ctx, stdin, stdout)
+	case verb == "executions" && len(args) == 2:
+		return printFile(stdout, args[1])
+	case verb == "get" && len(args) == 2:
+		return get(ctx, stdout, args[1])
+	case verb == "end" && len(args) == 1:
+		return syscall.Kill(1, syscall.SIGTERM)
+	}
+	return errors.New("usage: demo serve ADDRESS | stdio | wait | call TOOL ARGUMENTS | calls | executions FILE | get URL | end")
+}
+
+// newServer is the billing server, which writes down what it executes where it is told to.
+func newServer() (*billing.Server, error) {
+	server := billing.New()
+	if path := os.Getenv("EXECUTIONS"); path != "" {
+		book, err := openBook(path)
+		if err != nil {
+			return nil, err
+		}
+		server.Executed = book.write
+	}
+	return server, nil
+}
+
+// serve answers until it is told to end, and lets the calls under way come to their end.
+func serve(ctx context.Context, address string) error {
+	billing, err := newServer()
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", billing.Handler())
+	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan error, 1)
+	go func() { ended <- server.ListenAndServe() }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve at %s: %w", address, err)
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	if err := server.Shutdown(last); err != nil { // a stream that a client listens on does not end by itself
+		return server.Close()
+	}
+	return nil
+}
+
+// get asks once, for at most three seconds.
+func get(ctx context.Context, stdout io.Writer, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(stdout, response.Status)
+	return response.Body.Close()
+}
