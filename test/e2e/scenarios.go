@@ -1,0 +1,12 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// scenarios in their order. The first one installs what the others use, the last ones take it away.
+var scenarios = []scenario{
+	{"newcomer", "the README's five commands, as they stand there", newcomer},
+	{"pods", "the gateway gets into pods with the label, and into no others", pods},
+	{"calls", "an agent's calls are governed, and a person approves", calls},
+	{"direct", "nothing walks around the gateway, and a server that could be reached is told of", direct},
+}

@@ -1,0 +1,169 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/template"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+// demoImage is the server and the agent.
+const demoImage = "ghcr.io/tidewaiter/tidewaiter-demo:0.1.0"
+
+//go:embed manifests
+var manifests embed.FS
+
+// team is a namespace of its own with a governed server named billing, and an agent.
+type team struct {
+	*e2e
+	Namespace string
+	// Listen is the address that the server listens at; empty for one of standard input and output.
+	Listen string
+	// Hold is how long a call waits for a person before its agent is told to come again.
+	Hold string
+}
+
+// Image is that of server and agent.
+func (team) Image() string { return demoImage }
+
+// team describes one that listens where it should, and whose calls do not wait.
+func (e *e2e) team(name string) team {
+	return team{e2e: e, Namespace: prefix + name, Listen: "127.0.0.1:9000", Hold: "0s"}
+}
+
+// manifest fills one of the manifests in.
+func (t team) manifest(name string) (string, error) {
+	filled, err := template.New("").Delims("[[", "]]").ParseFS(manifests, "manifests/*")
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	err = filled.ExecuteTemplate(&out, name, t)
+	return out.String(), err
+}
+
+// applyFile applies one of the manifests.
+func (t team) applyFile(ctx context.Context, name string) (string, error) {
+	manifest, err := t.manifest(name)
+	if err != nil {
+		return "", err
+	}
+	return t.apply(ctx, manifest)
+}
+
+// start makes the team, and waits until its agent can call.
+func (t team) start(ctx context.Context) (string, error) {
+	if out, err := t.applyFile(ctx, "team.yaml"); err != nil {
+		return out, err
+	}
+	return t.ready(ctx)
+}
+
+// ready waits until the server is governed and the agent runs.
+func (t team) ready(ctx context.Context) (string, error) {
+	for _, args := range [][]string{
+		{"rollout", "status", "deployment/billing", "--timeout=90s"},
+		{"wait", "--for=condition=Ready", "--timeout=90s", "governedserver/billing", "pod/agent"},
+	} {
+		if out, err := t.kubectl(ctx, append(args, "--namespace="+t.Namespace)...); err != nil {
+			return out, err
+		}
+	}
+	return t.kubectl(ctx, "get", "governedservers,pods", "--namespace="+t.Namespace)
+}
+
+// pod is the server's, the newest if there are several.
+func (t team) pod(ctx context.Context) (*corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	if err := t.admin.List(ctx, pods, client.InNamespace(t.Namespace), client.MatchingLabels{"app": "billing"}); err != nil {
+		return nil, err
+	}
+	var newest *corev1.Pod
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.DeletionTimestamp == nil && (newest == nil || newest.CreationTimestamp.Before(&pod.CreationTimestamp)) {
+			newest = pod
+		}
+	}
+	if newest == nil {
+		return nil, errors.New("the server has no pod")
+	}
+	return newest, nil
+}
+
+// server is the GovernedServer.
+func (t team) server(ctx context.Context) (*v1alpha1.GovernedServer, error) {
+	server := &v1alpha1.GovernedServer{}
+	return server, t.admin.Get(ctx, client.ObjectKey{Namespace: t.Namespace, Name: "billing"}, server)
+}
+
+// request reads an ApprovalRequest.
+func (t team) request(ctx context.Context, name string) (*v1alpha1.ApprovalRequest, error) {
+	request := &v1alpha1.ApprovalRequest{}
+	return request, t.admin.Get(ctx, client.ObjectKey{Namespace: t.Namespace, Name: name}, request)
+}
+
+// agentCalls has the agent call a tool.
+func (t team) agentCalls(ctx context.Context, tool, arguments string) (answer, error) {
+	return t.call(ctx, t.Namespace, "agent", tool, arguments)
+}
+
+// expects has the agent call a tool, and wants the gateway's word to be the code; "" wants the tool's own answer.
+func (t team) expects(ctx context.Context, tool, arguments, code string) (answer, error) {
+	got, err := t.agentCalls(ctx, tool, arguments)
+	if err == nil && (got.Code != code || code == "" && got.Failed) {
+		err = fmt.Errorf("the agent got %q, want %q: %s", got.Code, code, got.Text)
+	}
+	return got, err
+}
+
+// execution is what the server itself wrote down of one.
+type execution struct {
+	Tool      string         `json:"tool"`
+	Arguments map[string]any `json:"arguments"`
+}
+
+// executions are those of a tool with one argument that says which, by the server's own book.
+func (t team) executions(ctx context.Context, tool, argument, value string) (int, error) {
+	pod, err := t.pod(ctx)
+	if err != nil {
+		return 0, err
+	}
+	out, err := t.kubectl(ctx, "exec", "--namespace="+t.Namespace, pod.Name, "--container=server", "--", "/demo", "executions", "/executions/book")
+	if err != nil {
+		return 0, err
+	}
+	n, lines := 0, json.NewDecoder(strings.NewReader(out))
+	for {
+		var line execution
+		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
+			return n, nil
+		} else if err != nil {
+			return 0, fmt.Errorf("read the server's book: %w: %s", err, out)
+		}
+		if line.Tool == tool && line.Arguments[argument] == value {
+			n++
+		}
+	}
+}
+
+// executed wants the server's own book to say how often a call ran.
+func (t team) executed(ctx context.Context, tool, argument, value string, want int) (string, error) {
+	n, err := t.executions(ctx, tool, argument, value)
+	if err == nil && n != want {
+		err = fmt.Errorf("%s of %s ran %d times, want %d", tool, value, n, want)
+	}
+	return fmt.Sprintf("the server's own book has %s of %s %d times", tool, value, n), err
+}
