@@ -8,15 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 )
-
-// alice is a person of the group that may approve.
-var alice = []string{"--as=alice", "--as-group=finance-leads", "--as-group=system:authenticated"}
 
 // calls shows how an agent's calls are governed, and who approves them.
 func calls(e *e2e) []step {
@@ -53,13 +49,7 @@ func calls(e *e2e) []step {
 			out, err := e.kubectl(ctx, t.approval(name, alice)...)
 			return refusal(out, err, "forbidden")
 		}},
-		{"the README's Role for approvers is applied", func(ctx context.Context) (string, error) {
-			manifest, err := block("README.md", "## Who may approve", "yaml")
-			if err != nil {
-				return "", err
-			}
-			return e.kubectlWith(ctx, manifest, "apply", "--namespace="+t.Namespace, "-f", "-")
-		}},
+		{"the README's Role for approvers is applied", t.letApprove},
 		{"the agent cannot approve its own call even where a Role lets it, by mistake", func(ctx context.Context) (string, error) {
 			if out, err := e.kubectlWith(ctx, strings.ReplaceAll(mistaken, "name: agent}", "name: agent, namespace: "+t.Namespace+"}"), "apply", "--namespace="+t.Namespace, "-f", "-"); err != nil {
 				return out, err
@@ -86,26 +76,6 @@ func calls(e *e2e) []step {
 		}},
 		{"the receipts of the gateway say who called, and who approved", func(ctx context.Context) (string, error) { return t.receipts(ctx, account, name) }},
 	}
-}
-
-// approval is the command by which somebody approves.
-func (t team) approval(name string, who []string) []string {
-	return append([]string{"approve", name, "--namespace=" + t.Namespace, "--reason=checked with finance"}, who...)
-}
-
-// block returns the first fenced block of a language under a heading of a page.
-func block(file, heading, language string) (string, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	_, section, found := strings.Cut(string(text), "\n"+heading+"\n")
-	_, block, opened := strings.Cut(section, "\n```"+language+"\n")
-	block, _, closed := strings.Cut(block, "\n```\n")
-	if !found || !opened || !closed {
-		return "", fmt.Errorf("%s has no block of %q under %q", file, language, heading)
-	}
-	return block, nil
 }
 
 // forged is a request that says that it is approved.

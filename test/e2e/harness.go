@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,12 +15,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
@@ -44,9 +43,12 @@ type e2e struct {
 	// path leads to kubectl, helm and the plugin.
 	path       string
 	kubeconfig string
+	config     *rest.Config
 	admin      client.Client
 	cluster    cluster
 	touched    bool
+	// before is what was in the cluster before anything was installed.
+	before map[string]bool
 	// nodeProgram stops, starts and fills the node; empty where the cluster is another.
 	nodeProgram string
 }
@@ -117,6 +119,7 @@ func (e *e2e) connect() error {
 		return err
 	}
 	config.QPS = -1
+	e.config = config
 	all := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(all), v1alpha1.AddToScheme(all), apiextensionsv1.AddToScheme(all)); err != nil {
 		return err
@@ -134,7 +137,7 @@ func (e *e2e) untouched(ctx context.Context) (string, error) {
 	var names []string
 	for _, namespace := range namespaces.Items {
 		names = append(names, namespace.Name)
-		if namespace.Name == home || namespace.Name == shop || strings.HasPrefix(namespace.Name, prefix) {
+		if ours(namespace.Name) {
 			return "", fmt.Errorf("there is a namespace %s: this test removes it. Remove it yourself, or the node by make node-down", namespace.Name)
 		}
 	}
@@ -147,8 +150,15 @@ func (e *e2e) untouched(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("there is a CRD %s: this test removes it, with all its objects. Remove it yourself", crd.Name)
 		}
 	}
-	e.touched = true
-	return "namespaces: " + strings.Join(names, ", "), nil
+	var err error
+	e.before, err = e.inventory(ctx)
+	e.touched = err == nil
+	return fmt.Sprintf("%d objects in the namespaces %s", len(e.before), strings.Join(names, ", ")), err
+}
+
+// ours tells whether a namespace is one that a run makes.
+func ours(namespace string) bool {
+	return namespace == home || namespace == shop || strings.HasPrefix(namespace, prefix)
 }
 
 // giveBack removes the cluster, or nothing where it was found in use.
@@ -165,12 +175,18 @@ func (e *e2e) giveBack(ctx context.Context) error {
 
 // run runs a program at the root of the repository, and returns all that it says.
 func (e *e2e) run(ctx context.Context, stdin, program string, args ...string) (string, error) {
-	if strings.ContainsRune(e.path, ':') && !strings.ContainsRune(program, '/') {
-		for _, folder := range filepath.SplitList(e.path) {
-			if file := filepath.Join(folder, program); executable(file) {
-				program = file
-				break
-			}
+	cmd := e.command(ctx, program, args...)
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// command is a program with the cluster at hand, of those that were built if it is one.
+func (e *e2e) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	for _, folder := range filepath.SplitList(e.path) {
+		if file := filepath.Join(folder, program); executable(file) && !strings.ContainsRune(program, '/') {
+			program = file
 		}
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -182,10 +198,7 @@ func (e *e2e) run(ctx context.Context, stdin, program string, args ...string) (s
 	if e.kubeconfig != "" {
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+e.kubeconfig)
 	}
-	var out bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
-	err := cmd.Run()
-	return out.String(), err
+	return cmd
 }
 
 func executable(file string) bool {
@@ -211,45 +224,23 @@ func (e *e2e) apply(ctx context.Context, manifest string) (string, error) {
 	return e.kubectlWith(ctx, manifest, "apply", "-f", "-")
 }
 
-// until waits until there is no error any more.
+// until waits until there is no error any more, and returns the last that was not for want of time.
 func (e *e2e) until(ctx context.Context, try func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	var last error
 	for {
 		err := try(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waited in vain: %w", err)
+			return fmt.Errorf("waited in vain: %w", last)
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
-}
-
-// answer is what an agent got: see hack/demo/pod.
-type answer struct {
-	Text     string `json:"text"`
-	Code     string `json:"code"`
-	Request  string `json:"request"`
-	Failed   bool   `json:"failed"`
-	Error    string `json:"error"`
-	Sessions int    `json:"sessions"`
-}
-
-// calls has the agent in a pod call a tool, and returns the answer, also one that refuses.
-func (e *e2e) call(ctx context.Context, namespace, pod, tool, arguments string) (answer, error) {
-	out, err := e.kubectlWith(ctx, fmt.Sprintf(`{"tool":%q,"arguments":%s}`, tool, arguments), "exec", "--stdin", "--namespace="+namespace, pod, "--", "/demo", "calls")
-	if err != nil {
-		return answer{}, err
-	}
-	var got answer
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		return answer{}, fmt.Errorf("read the answer %q: %w", out, err)
-	}
-	if got.Error != "" {
-		return got, errors.New(got.Error)
-	}
-	return got, nil
 }

@@ -6,7 +6,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 )
 
 const (
@@ -20,32 +19,23 @@ const (
 
 // newcomer goes the README's path.
 func newcomer(e *e2e) []step {
-	text, err := block("README.md", heading, "")
-	commands := strings.Split(strings.TrimSpace(text), "\n")
-	if err == nil && len(commands) != 5 {
-		err = fmt.Errorf("the README has %d commands under %q, and promises five", len(commands), heading)
+	five, err := commands("README.md", heading)
+	if err == nil && len(five) != 5 {
+		err = fmt.Errorf("the README has %d commands under %q, and promises five", len(five), heading)
 	}
 	if err != nil {
 		return []step{{"the README's commands are read", func(context.Context) (string, error) { return "", err }}}
 	}
 	var steps []step
-	for _, command := range commands {
+	for _, command := range five {
 		steps = append(steps, step{"$ " + command, func(ctx context.Context) (string, error) {
 			return e.run(ctx, "", "bash", "-eu", "-o", "pipefail", "-c", command)
 		}})
 	}
 	return append(steps,
 		step{"control: a refund that the policy denies is refused, with its reason", func(ctx context.Context) (string, error) {
-			return e.refused(ctx, shop, "agent", "refund_invoices", `{"accountId":"acc_17","amount":5000}`, "RuleDenied")
+			got, err := team{e2e: e, Namespace: shop}.expects(ctx, "refund_invoices", `{"accountId":"acc_17","amount":5000}`, "RuleDenied")
+			return got.Text, err
 		}},
 	)
-}
-
-// refused wants the gateway to refuse a call with a code.
-func (e *e2e) refused(ctx context.Context, namespace, pod, tool, arguments, code string) (string, error) {
-	got, err := e.call(ctx, namespace, pod, tool, arguments)
-	if err == nil && got.Code != code {
-		err = fmt.Errorf("got %q, want %q", got.Code, code)
-	}
-	return got.Text, err
 }

@@ -115,18 +115,62 @@ func (t team) request(ctx context.Context, name string) (*v1alpha1.ApprovalReque
 	return request, t.admin.Get(ctx, client.ObjectKey{Namespace: t.Namespace, Name: name}, request)
 }
 
-// agentCalls has the agent call a tool.
-func (t team) agentCalls(ctx context.Context, tool, arguments string) (answer, error) {
-	return t.call(ctx, t.Namespace, "agent", tool, arguments)
+// letApprove gives people the Role that the README has for them.
+func (t team) letApprove(ctx context.Context) (string, error) {
+	manifests, err := blocks("README.md", "## Who may approve", "yaml")
+	if err != nil {
+		return "", err
+	}
+	return t.kubectlWith(ctx, manifests[0], "apply", "--namespace="+t.Namespace, "-f", "-")
 }
 
-// expects has the agent call a tool, and wants the gateway's word to be the code; "" wants the tool's own answer.
-func (t team) expects(ctx context.Context, tool, arguments, code string) (answer, error) {
-	got, err := t.agentCalls(ctx, tool, arguments)
-	if err == nil && (got.Code != code || code == "" && got.Failed) {
-		err = fmt.Errorf("the agent got %q, want %q: %s", got.Code, code, got.Text)
+// startWithPeople makes the team, and lets people approve.
+func (t team) startWithPeople(ctx context.Context) (string, error) {
+	out, err := t.start(ctx)
+	if err != nil {
+		return out, err
 	}
-	return got, err
+	_, err = t.letApprove(ctx)
+	return out, err
+}
+
+// alice is a person of the group that may approve.
+var alice = []string{"--as=alice", "--as-group=finance-leads", "--as-group=system:authenticated"}
+
+// approval is the command by which somebody approves.
+func (t team) approval(name string, who []string) []string {
+	return append([]string{"approve", name, "--namespace=" + t.Namespace, "--reason=checked with finance"}, who...)
+}
+
+// approve waits for the call with a note, and lets alice approve it.
+func (t team) approve(ctx context.Context, note string) (out string, err error) {
+	err = t.until(ctx, func(ctx context.Context) error {
+		name, err := t.waiting(ctx, note)
+		if err != nil {
+			return err
+		}
+		out, err = t.kubectl(ctx, t.approval(name, alice)...)
+		return err
+	})
+	return out, err
+}
+
+// waiting is the request of the call with a note that waits for a person.
+func (t team) waiting(ctx context.Context, note string) (string, error) {
+	requests := &v1alpha1.ApprovalRequestList{}
+	if err := t.admin.List(ctx, requests, client.InNamespace(t.Namespace)); err != nil {
+		return "", err
+	}
+	for _, request := range requests.Items {
+		var arguments struct{ Note string }
+		if err := json.Unmarshal([]byte(request.Spec.Arguments), &arguments); err != nil {
+			return "", fmt.Errorf("read the arguments of %s: %w", request.Name, err)
+		}
+		if arguments.Note == note && request.Status.Phase == v1alpha1.PhasePending {
+			return request.Name, nil
+		}
+	}
+	return "", fmt.Errorf("none of %d requests is of the note %q and waits", len(requests.Items), note)
 }
 
 // execution is what the server itself wrote down of one.

@@ -84,8 +84,10 @@ func (s *Server) Executions() map[string]int {
 	return maps.Clone(s.counts)
 }
 
-// Handler serves MCP over streamable HTTP.
-func (s *Server) Handler() http.Handler { return server.NewStreamableHTTPServer(s.mcp) }
+// Handler serves MCP over streamable HTTP. A session ends with the server: the next one does not know it.
+func (s *Server) Handler() http.Handler {
+	return server.NewStreamableHTTPServer(s.mcp, server.WithStateful(true))
+}
 
 // Listen serves MCP over a pair of streams, until the input or the context ends.
 func (s *Server) Listen(ctx context.Context, input io.Reader, output io.Writer) error {

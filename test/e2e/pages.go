@@ -1,0 +1,44 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// blocks returns the fenced blocks of a language in a section of a page; "" are those that name none.
+func blocks(file, heading, language string) ([]string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	_, section, _ := strings.Cut(string(text), "\n"+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var found []string
+	var block *strings.Builder
+	for line := range strings.Lines(section) {
+		fence, isFence := strings.CutPrefix(strings.TrimSpace(line), "```")
+		switch {
+		case block == nil && isFence && fence == language:
+			block = &strings.Builder{}
+		case block != nil && isFence:
+			found = append(found, block.String())
+			block = nil
+		case block != nil:
+			block.WriteString(line)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s has no block of %q under %q", file, language, heading)
+	}
+	return found, nil
+}
+
+// commands returns the lines of all blocks that name no language.
+func commands(file, heading string) ([]string, error) {
+	found, err := blocks(file, heading, "")
+	return strings.Split(strings.TrimSpace(strings.Join(found, "")), "\n"), err
+}
