@@ -56,20 +56,15 @@ func benchmarkRead(b *testing.B, size, concurrency int) {
 	r.authenticated()
 	r.gateway.NewID = uuid.NewString // as in cmd/gateway
 	// A server that answers before it has read the whole message makes a plain proxy lose the rest (golang/go#40747).
-	quiet := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, rq *http.Request) {
+	quiet := r.serves(func(w http.ResponseWriter, rq *http.Request) {
 		io.Copy(io.Discard, rq.Body)
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"done"}]}}`)
-	}))
-	b.Cleanup(quiet.Close)
+	})
 	target, err := url.Parse(quiet.URL)
 	if err != nil {
 		b.Fatal(err)
 	}
-	old := r.server.upstream.Load()
-	up := old.own()
-	up.URL = quiet.URL + "/mcp"
-	r.server.Dial(&up, old.digest)
 	proxy := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target) },
 		Transport: &http.Transport{MaxIdleConnsPerHost: poolSize, DisableCompression: true},

@@ -215,6 +215,7 @@ func (c *call) passRead(j judged) {
 		return
 	}
 	out.again = !c.unusualFlow() && !j.observed()
+	out.written = &written{}
 	resp, _, err := c.Gateway.send(ctx, c.server, out)
 	if err != nil {
 		c.reply.refuse(upstreamRefusal(err))
@@ -225,6 +226,9 @@ func (c *call) passRead(j judged) {
 		transform: c.span.Watch(c.freeTasks(out.endpoint, sanitize(c.message.ID))), strains: true,
 	}
 	answer.run(c.reply.w, resp)
+	if out.again && out.written.once() {
+		reuse(c.message.Raw) // the call has ended with its answer
+	}
 }
 
 // What the API takes; a policy with a very long name, or message, must not keep people from being asked.

@@ -80,7 +80,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte,
 	if r.ContentLength > limit {
 		return nil, codeTooLarge, wire.TooLarge(limit)
 	}
-	body, err := readUpTo(http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit)
+	body, err := readInto(newBuffer(int(atFirst(r.ContentLength, limit))), http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, codeTooLarge, wire.TooLarge(limit)
 	}
@@ -99,7 +99,14 @@ var errTooLarge = errors.New("more bytes than may pass")
 // readUpTo reads what has at most so many bytes; length is how many it is said to have, if that is known. What is said
 // takes no memory before it comes, but for a little. With the error that there are more comes what was read.
 func readUpTo(from io.Reader, length, limit int64) ([]byte, error) {
-	buf := make([]byte, 0, min(max(length, 0), limit, 64<<10)+bytes.MinRead)
+	return readInto(make([]byte, 0, atFirst(length, limit)+bytes.MinRead), from, length, limit)
+}
+
+// atFirst is how much memory what is read gets before it comes.
+func atFirst(length, limit int64) int64 { return min(max(length, 0), limit, 64<<10) }
+
+// readInto reads as readUpTo does, into an empty buffer.
+func readInto(buf []byte, from io.Reader, length, limit int64) ([]byte, error) {
 	for {
 		n, err := from.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

@@ -35,6 +35,8 @@ type outbound struct {
 	effect bool
 	// again says that the call reads, and may be sent a second time if the connection breaks before it was answered.
 	again bool
+	// written is told how often the request was written; nil if nobody asks.
+	written *written
 	// span is that of the message, nil without one.
 	span *tracing.Span
 }
@@ -82,6 +84,9 @@ func (g *Gateway) send(ctx context.Context, server *Server, out outbound) (resp 
 // try sends a request once.
 func (s *Server) try(ctx context.Context, up *dialled, transport *http.Transport, out outbound, a *attempt) (*http.Response, error) {
 	a.GotConn = func(httptrace.GotConnInfo) { a.connected.Store(true) }
+	if out.written != nil {
+		out.written.watch(&a.ClientTrace)
+	}
 	if out.again {
 		a.GotFirstResponseByte = func() { a.answered.Store(true) }
 	}
