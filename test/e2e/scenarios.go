@@ -11,6 +11,7 @@ var scenarios = []scenario{
 	{"direct", "nothing walks around the gateway, and a server that could be reached is told of", direct},
 	{"stdio", "a server of standard input and output is governed", stdio},
 	{"held", "what becomes of agents that wait", held},
+	{"restarts", "restarts under load lose no approval, and execute none twice", restarts},
 	{"upgrade", "an upgrade keeps what is there", upgrade},
 	{"uninstall", "what was installed goes, in two orders", uninstall},
 }

@@ -79,4 +79,11 @@ func (s *session) call(tool, arguments, code string) (answer, error) {
 	return got, got.check(code)
 }
 
+// abandon ends a session that is of no more use, however it ended.
+func (s *session) abandon() {
+	s.stdin.Close()
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+}
+
 func (s *session) close() error { return errors.Join(s.stdin.Close(), s.cmd.Wait()) }

@@ -22,6 +22,9 @@ import (
 // demoImage is the server and the agent.
 const demoImage = "ghcr.io/tidewaiter/tidewaiter-demo:0.1.0"
 
+// book is the file in which executions stand.
+const book = "/executions/book"
+
 //go:embed manifests
 var manifests embed.FS
 
@@ -33,6 +36,10 @@ type team struct {
 	Listen string
 	// Hold is how long a call waits for a person before its agent is told to come again.
 	Hold string
+	// Replicas is how many pods the server has.
+	Replicas int
+	// Book is where the server writes what it executes: a file, or another pod.
+	Book string
 }
 
 // Image is that of server and agent.
@@ -40,7 +47,7 @@ func (team) Image() string { return demoImage }
 
 // team describes one that listens where it should, and whose calls do not wait.
 func (e *e2e) team(name string) team {
-	return team{e2e: e, Namespace: prefix + name, Listen: "127.0.0.1:9000", Hold: "0s"}
+	return team{e2e: e, Namespace: prefix + name, Listen: "127.0.0.1:9000", Hold: "0s", Replicas: 1, Book: book}
 }
 
 // manifest fills one of the manifests in.
@@ -157,20 +164,16 @@ func (t team) approve(ctx context.Context, note string) (out string, err error) 
 
 // waiting is the request of the call with a note that waits for a person.
 func (t team) waiting(ctx context.Context, note string) (string, error) {
-	requests := &v1alpha1.ApprovalRequestList{}
-	if err := t.admin.List(ctx, requests, client.InNamespace(t.Namespace)); err != nil {
+	requests, err := t.requests(ctx)
+	if err != nil {
 		return "", err
 	}
-	for _, request := range requests.Items {
-		var arguments struct{ Note string }
-		if err := json.Unmarshal([]byte(request.Spec.Arguments), &arguments); err != nil {
-			return "", fmt.Errorf("read the arguments of %s: %w", request.Name, err)
-		}
-		if arguments.Note == note && request.Status.Phase == v1alpha1.PhasePending {
+	for _, request := range requests[note] {
+		if request.Status.Phase == v1alpha1.PhasePending {
 			return request.Name, nil
 		}
 	}
-	return "", fmt.Errorf("none of %d requests is of the note %q and waits", len(requests.Items), note)
+	return "", fmt.Errorf("none of the requests has the note %q and waits", note)
 }
 
 // execution is what the server itself wrote down of one.
@@ -185,21 +188,30 @@ func (t team) executions(ctx context.Context, tool, argument, value string) (int
 	if err != nil {
 		return 0, err
 	}
-	out, err := t.kubectl(ctx, "exec", "--namespace="+t.Namespace, pod.Name, "--container=server", "--", "/demo", "executions", "/executions/book")
+	out, err := t.kubectl(ctx, "exec", "--namespace="+t.Namespace, pod.Name, "--container=server", "--", "/demo", "executions", book)
 	if err != nil {
 		return 0, err
 	}
-	n, lines := 0, json.NewDecoder(strings.NewReader(out))
-	for {
-		var line execution
-		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
-			return n, nil
-		} else if err != nil {
-			return 0, fmt.Errorf("read the server's book: %w: %s", err, out)
-		}
+	n := 0
+	lines, err := readBook(out)
+	for _, line := range lines {
 		if line.Tool == tool && line.Arguments[argument] == value {
 			n++
 		}
+	}
+	return n, err
+}
+
+func readBook(text string) (lines []execution, err error) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	for {
+		var line execution
+		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
+			return lines, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read a book of executions: %w: %s", err, text)
+		}
+		lines = append(lines, line)
 	}
 }
 

@@ -8,11 +8,12 @@
 //	demo wait                    does nothing until it is told to end: a pod for an agent
 //	demo call TOOL ARGUMENTS     calls a tool, and prints what the answer says
 //	demo calls                   reads calls from standard input, a JSON object a line, and answers each with a line
+//	demo book FILE ADDRESS       keeps the book of several servers: what they post is appended to the file
 //	demo executions FILE         prints what a server has executed, a JSON object a line
 //	demo get URL                 prints the status that an HTTP server answers with
 //	demo end                     ends the first process of the container, as a crash would
 //
-// Servers write what they execute to the file that EXECUTIONS names, if it names one. Agents call the server at MCP_URL,
+// Servers write what they execute to the file that EXECUTIONS names, or post it to the book at that URL. Agents call the server at MCP_URL,
 // with the token in the file that TOKEN_FILE names.
 package main
 
@@ -24,6 +25,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -61,6 +63,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 		return callOnce(ctx, stdout, args[1], args[2])
 	case verb == "calls" && len(args) == 1:
 		return callAll(ctx, stdin, stdout)
+	case verb == "book" && len(args) == 3:
+		return keepBook(ctx, args[1], args[2])
 	case verb == "executions" && len(args) == 2:
 		return printFile(stdout, args[1])
 	case verb == "get" && len(args) == 2:
@@ -68,18 +72,21 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) 
 	case verb == "end" && len(args) == 1:
 		return syscall.Kill(1, syscall.SIGTERM)
 	}
-	return errors.New("usage: demo serve ADDRESS | stdio | wait | call TOOL ARGUMENTS | calls | executions FILE | get URL | end")
+	return errors.New("usage: demo serve ADDRESS | stdio | wait | call TOOL ARGUMENTS | calls | book FILE ADDRESS | executions FILE | get URL | end")
 }
 
 // newServer is the billing server, which writes down what it executes where it is told to.
 func newServer() (*billing.Server, error) {
 	server := billing.New()
-	if path := os.Getenv("EXECUTIONS"); path != "" {
-		book, err := openBook(path)
+	switch to := os.Getenv("EXECUTIONS"); {
+	case strings.HasPrefix(to, "http://"):
+		server.Executed = func(tool string, arguments map[string]any) error { return post(to, execution{tool, arguments}) }
+	case to != "":
+		book, err := openBook(to)
 		if err != nil {
 			return nil, err
 		}
-		server.Executed = book.write
+		server.Executed = func(tool string, arguments map[string]any) error { return book.write(execution{tool, arguments}) }
 	}
 	return server, nil
 }
@@ -92,7 +99,11 @@ func serve(ctx context.Context, address string) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", billing.Handler())
-	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	return listen(ctx, address, mux)
+}
+
+func listen(ctx context.Context, address string, handler http.Handler) error {
+	server := &http.Server{Addr: address, Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 1)
 	go func() { ended <- server.ListenAndServe() }()
 	select {
