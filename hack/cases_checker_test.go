@@ -98,10 +98,24 @@ var hidden = map[string]int{"hidden": 1}
 func TestElsewhere(t *testing.T) { t.Error("x") }
 `
 
+// acts is a program of scenarios.
+const acts = `package main
+
+var scenarios = []scenario{{"good", good}, {"lazy", lazy}, {"gone", good}}
+
+func good() []step { return []step{{"it runs", func() error { return look() }}, {"it stops", func() error { return nil }}} }
+
+func look() error { return errors.New("seen") }
+
+func lazy() []step { return []step{{"it runs", func() error { return nil }}} }
+
+func unlisted() []step { return []step{{"it runs", look}} }
+`
+
 func TestTheCheckOfCasesFindsWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	for name, text := range map[string]string{"sound/a_test.go": sound, "sound/b_test.go": elsewhere, "torn/a_test.go": "package torn\nfunc", "empty/a.go": "package empty"} {
+	for name, text := range map[string]string{"sound/a_test.go": sound, "sound/b_test.go": elsewhere, "torn/a_test.go": "package torn\nfunc", "empty/a.go": "package empty", "test/e2e/a.go": acts} {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -154,6 +168,13 @@ func TestTheCheckOfCasesFindsWhatIsBroken(t *testing.T) {
 		"nothing is asserted":              {with("sound TestEmpty"), "asserts nothing"},
 		"only the scene is asserted":       {with("sound TestScene"), "asserts nothing"},
 		"only steps are checked":           {with("sound TestSteps"), "asserts nothing"},
+		"a step of a scenario":             {with("test/e2e good/it stops"), ""},
+		"a step that is not there":         {with("test/e2e good/it flies"), "no step of that name"},
+		"a scenario without a step":        {with("test/e2e good"), "no step of that name"},
+		"a scenario that is not listed":    {with("test/e2e unlisted/it runs"), "no such scenario"},
+		"a scenario that is not there":     {with("test/e2e gone/it runs"), "no such scenario"},
+		"a scenario that looks at nothing": {with("test/e2e lazy/it runs"), "finds nothing wrong"},
+		"a test beside scenarios":          {with("test/e2e TestGood"), "no tests found"},
 		"skipped by a helper":              {with("sound TestSkipped"), "may be skipped"},
 		"skipped at once":                  {with("sound TestSkippedNow"), "may be skipped"},
 	} {

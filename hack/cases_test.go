@@ -122,6 +122,10 @@ func (c *caseCheck) run(text []byte) []string {
 func (c *caseCheck) reference(number int, name string, skipping map[string]bool) {
 	folder, rest, _ := strings.Cut(name, " ")
 	function, subtest, hasSubtest := strings.Cut(rest, "/")
+	if folder == scenarioFolder && !strings.HasPrefix(function, "Test") {
+		c.scenario(number, name, function, subtest)
+		return
+	}
 	pkg := c.testPackage(folder)
 	decl := pkg.functions[function]
 	switch {
@@ -146,7 +150,7 @@ func (c *caseCheck) reference(number int, name string, skipping map[string]bool)
 	}
 }
 
-// testPackage is what the _test.go files of a folder hold that are built here.
+// testPackage is what files of a folder hold that are built here.
 type testPackage struct {
 	err error
 	// functions and methods by their names; methods of one name are taken together.
@@ -159,14 +163,15 @@ type testPackage struct {
 
 func (c *caseCheck) testPackage(folder string) *testPackage {
 	if c.packages[folder] == nil {
-		c.packages[folder] = readTests(filepath.Join(c.root, filepath.FromSlash(folder)))
+		c.packages[folder] = readGo(filepath.Join(c.root, filepath.FromSlash(folder)), "*_test.go")
 	}
 	return c.packages[folder]
 }
 
-func readTests(folder string) *testPackage {
+// readGo reads the files of a folder whose names match.
+func readGo(folder, pattern string) *testPackage {
 	p := &testPackage{functions: map[string]*ast.FuncDecl{}, methods: map[string][]*ast.FuncDecl{}, variables: map[string]ast.Node{}, files: map[ast.Node]*ast.File{}}
-	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	paths, err := filepath.Glob(filepath.Join(folder, pattern))
 	if err != nil || len(paths) == 0 {
 		p.err = fmt.Errorf("no tests found: %w", os.ErrNotExist)
 		return p

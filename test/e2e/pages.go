@@ -18,16 +18,20 @@ func blocks(file, heading, language string) ([]string, error) {
 	_, section, _ := strings.Cut(string(text), "\n"+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var found []string
-	var block *strings.Builder
+	var block strings.Builder
+	inside, of := false, "" // a block, and of which language
 	for line := range strings.Lines(section) {
 		fence, isFence := strings.CutPrefix(strings.TrimSpace(line), "```")
 		switch {
-		case block == nil && isFence && fence == language:
-			block = &strings.Builder{}
-		case block != nil && isFence:
+		case isFence && !inside:
+			inside, of = true, fence
+		case isFence && of == language:
 			found = append(found, block.String())
-			block = nil
-		case block != nil:
+			fallthrough
+		case isFence:
+			inside = false
+			block.Reset()
+		case inside:
 			block.WriteString(line)
 		}
 	}
