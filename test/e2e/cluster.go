@@ -86,8 +86,9 @@ func (e *e2e) node(ctx context.Context) (cluster, error) {
 		about: "a node of its own on this machine (hack/node), which is removed at the end",
 		up: func(ctx context.Context) (string, error) {
 			out, err := e.run(ctx, "", program, append(flags, "up")...)
-			if err != nil {
-				return "", fmt.Errorf("start the node: %w: %s", err, out)
+			if err != nil { // what has started of it goes
+				gone, downErr := e.run(context.WithoutCancel(ctx), "", program, "down")
+				return "", errors.Join(fmt.Errorf("start the node: %w: %s%s", err, out, gone), downErr)
 			}
 			lines := strings.Fields(out)
 			return lines[len(lines)-1], nil

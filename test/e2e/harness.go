@@ -46,7 +46,8 @@ type e2e struct {
 	config     *rest.Config
 	admin      client.Client
 	cluster    cluster
-	touched    bool
+	// isUp says that the cluster was brought up, isUsed that something of Tidewaiter was there.
+	isUp, isUsed bool
 	// before is what was in the cluster before anything was installed.
 	before map[string]bool
 	// nodeProgram stops, starts and fills the node; empty where the cluster is another.
@@ -67,11 +68,11 @@ func (e *e2e) bringUp() []step {
 	return []step{
 		{"kubectl, helm, the plugin and the images of this commit are built", e.buildAll},
 		{"the cluster is up", func(ctx context.Context) (seen string, err error) {
-			e.kubeconfig, err = e.cluster.up(ctx)
-			if err == nil {
-				err = e.connect()
+			if e.kubeconfig, err = e.cluster.up(ctx); err != nil {
+				return "", err
 			}
-			return e.kubeconfig, err
+			e.isUp = true
+			return e.kubeconfig, e.connect()
 		}},
 		{"nothing of Tidewaiter is in it", e.untouched},
 		{"the images are brought in", func(ctx context.Context) (string, error) { return e.cluster.load(ctx) }},
@@ -138,6 +139,7 @@ func (e *e2e) untouched(ctx context.Context) (string, error) {
 	for _, namespace := range namespaces.Items {
 		names = append(names, namespace.Name)
 		if ours(namespace.Name) {
+			e.isUsed = true
 			return "", fmt.Errorf("there is a namespace %s: this test removes it. Remove it yourself, or the node by make node-down", namespace.Name)
 		}
 	}
@@ -147,12 +149,12 @@ func (e *e2e) untouched(ctx context.Context) (string, error) {
 	}
 	for _, crd := range crds.Items {
 		if crd.Spec.Group == v1alpha1.GroupVersion.Group {
+			e.isUsed = true
 			return "", fmt.Errorf("there is a CRD %s: this test removes it, with all its objects. Remove it yourself", crd.Name)
 		}
 	}
 	var err error
 	e.before, err = e.inventory(ctx)
-	e.touched = err == nil
 	return fmt.Sprintf("%d objects in the namespaces %s", len(e.before), strings.Join(names, ", ")), err
 }
 
@@ -161,10 +163,13 @@ func ours(namespace string) bool {
 	return namespace == home || namespace == shop || strings.HasPrefix(namespace, prefix)
 }
 
-// giveBack removes the cluster, or nothing where it was found in use.
+// giveBack removes the cluster, but not one that was found in use.
 func (e *e2e) giveBack(ctx context.Context) error {
-	if e.kubeconfig != "" && !e.touched {
-		e.report.sayf("\nThe cluster was in use, and stays as it was")
+	if !e.isUp {
+		return nil
+	}
+	if e.isUsed {
+		e.report.sayf("\nThe cluster is in use, and stays as it is")
 		return nil
 	}
 	if !e.report.chapter(ctx, "The end of the cluster", []step{{"it is given back as it was", e.cluster.down}}) {
