@@ -101,24 +101,6 @@ func rootfs(program string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// load makes an image of a program and imports it.
-func (n *node) load(ctx context.Context, called, program string) error {
-	work, err := os.MkdirTemp("", "tidewaiter-node-")
-	if err != nil {
-		return fmt.Errorf("make a folder for the image: %w", err)
-	}
-	defer os.RemoveAll(work) //nolint:errcheck // of the system's folder for what is not kept
-	archive := filepath.Join(work, "image.tar")
-	if err := writeImage(archive, called, program); err != nil {
-		return err
-	}
-	if err := n.importFile(ctx, archive); err != nil {
-		return err
-	}
-	n.say("imported %s, of %s", called, program)
-	return nil
-}
-
 // importAll imports archives into containerd, where the kubelet finds their images by name.
 func (n *node) importAll(ctx context.Context, files []string) error {
 	for _, file := range files {

@@ -10,7 +10,6 @@
 //	node probe             says whether it can run here, and what is missing
 //	node up                starts it, or starts it again with the state it had; prints the path of the kubeconfig
 //	node import FILE...    imports images from OCI archives or docker archives
-//	node load NAME FILE    makes an image of a static program, and imports it
 //	node stop              kills it as a power cut would, and keeps its state for the next up
 //	node down              kills it, removes its state, and checks that the machine is as it was before the first up
 //
@@ -43,7 +42,7 @@ const (
 	unsupported = 3
 )
 
-const usage = `usage: node [--install] probe | up | import FILE... | load NAME FILE | stop | down`
+const usage = `usage: node [--install] probe | up | import FILE... | stop | down`
 
 func main() {
 	if os.Args[0] == initName {
@@ -85,8 +84,6 @@ func run(ctx context.Context, install bool, args []string) error {
 		return n.alone(func() error { return n.up(ctx, install) })
 	case verb == "import" && len(args) > 1:
 		return n.importAll(ctx, args[1:])
-	case verb == "load" && len(args) == 3:
-		return n.load(ctx, args[1], args[2])
 	case verb == "stop" && len(args) == 1:
 		return n.alone(func() error { return n.stop(ctx) })
 	case verb == "down" && len(args) == 1:
