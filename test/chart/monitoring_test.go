@@ -15,12 +15,15 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/controllers"
 	"github.com/tidewaiter/tidewaiter/internal/admission"
 	"github.com/tidewaiter/tidewaiter/internal/gateway"
 	"github.com/tidewaiter/tidewaiter/internal/notify"
+	"github.com/tidewaiter/tidewaiter/internal/sidecar"
 )
 
 // all of monitoring.
@@ -75,6 +78,37 @@ func TestWhatIsWrittenAboutAServerCarriesItsNamespace(t *testing.T) {
 		if labels[key] != value {
 			t.Errorf("the Service has %s=%s, and the ServiceMonitor looks for %s", key, labels[key], value)
 		}
+	}
+}
+
+// TestGatewaysAreScraped wants the PodMonitor to look for the label and the port that gateways have.
+func TestGatewaysAreScraped(t *testing.T) {
+	t.Parallel()
+	monitor := rendered(t, home, all)["PodMonitor tidewaiter-gateways"].Object
+	anywhere, _, err := unstructured.NestedBool(monitor, "spec", "namespaceSelector", "any")
+	must(t, err)
+	selected, _, err := unstructured.NestedSlice(monitor, "spec", "selector", "matchExpressions")
+	must(t, err)
+	endpoints, _, err := unstructured.NestedSlice(monitor, "spec", "podMetricsEndpoints")
+	must(t, err)
+	if !anywhere || len(selected) != 1 || len(endpoints) != 1 {
+		t.Fatalf("anywhere %t, %v, %v", anywhere, selected, endpoints)
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: "billing", Containers: []corev1.Container{{Name: "server"}}}}
+	pod.Labels = map[string]string{selected[0].(map[string]any)["key"].(string): "billing"}
+	server := &v1alpha1.GovernedServer{Spec: v1alpha1.GovernedServerSpec{
+		Endpoint: v1alpha1.Endpoint{URL: "http://127.0.0.1:9000/mcp"}, Gateway: &v1alpha1.GatewaySpec{ServiceAccountName: "billing"},
+	}}
+	server.Name = pod.Labels[v1alpha1.GovernLabel]
+	injected, err := sidecar.Inject(pod, server, sidecar.Settings{Image: "gateway:1", VotingRoot: "cm9vdA==", OperatorNamespace: home})
+	must(t, err)
+	endpoint := endpoints[0].(map[string]any)
+	if !slices.ContainsFunc(injected.Pod.Spec.InitContainers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == endpoint["port"] }) {
+		t.Errorf("it asks at the port %v, and a gateway has %v", endpoint["port"], injected.Pod.Spec.InitContainers[0].Ports)
+	}
+	// The namespace of what a metric is about is not always that of the pod.
+	if endpoint["honorLabels"] != true {
+		t.Errorf("the endpoint is %v", endpoint)
 	}
 }
 
