@@ -8,43 +8,37 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
 // user is who the gateway runs as; its image has no other.
 const user = 65532
 
-// gateway is the container that enforces: a sidecar of the kind that Kubernetes knows, which starts before the server and
-// does not keep a Job from ending. What the API server would add stands here already, so that what comes back is what was
-// put in.
-func (i *injection) gateway() corev1.Container {
-	s := i.settings
-	args := []string{
-		"--server=" + i.server.Namespace + "/" + i.server.Name,
+// Container is the gateway of a server as it runs in any pod, beside the server or not, with Volumes. What the API server
+// would add stands here already, so that what comes back is what was put in.
+func Container(server *v1alpha1.GovernedServer, s Settings, publicURL string) corev1.Container {
+	c := contained(GatewayContainer, s, []string{
+		"--server=" + server.Namespace + "/" + server.Name,
 		"--name=$(POD_NAME)",
 		fmt.Sprintf("--listen=:%d", AgentPort),
 		fmt.Sprintf("--ops-listen=:%d", opsPort),
 		fmt.Sprintf("--control-listen=:%d", ControlPort),
-		"--pod-ip=$(POD_IP)",
-		"--public-url=" + PublicURL(i.server),
+		"--public-url=" + publicURL,
 		"--voting-root-key=" + s.VotingRoot,
 		"--operator-namespace=" + s.OperatorNamespace,
 		"--receipts=" + receiptsFolder + "/receipts.jsonl",
-		"--drain=" + i.drain().String(),
-	}
-	for _, address := range i.local.Addresses {
-		args = append(args, "--allow-address="+address.String())
-	}
-	c := contained(GatewayContainer, s, args)
-	c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		"--drain=" + LastCall(server).String(),
+	})
 	c.Resources = s.Resources
-	c.Env = []corev1.EnvVar{fromPod("POD_NAME", "metadata.name"), fromPod("POD_IP", "status.podIP")}
+	c.Env = []corev1.EnvVar{fromPod("POD_NAME", "metadata.name")}
 	c.Ports = []corev1.ContainerPort{
-		{Name: "tidewaiter", ContainerPort: AgentPort, Protocol: corev1.ProtocolTCP},
+		{Name: PortName, ContainerPort: AgentPort, Protocol: corev1.ProtocolTCP},
 		{Name: "tidewaiter-ops", ContainerPort: opsPort, Protocol: corev1.ProtocolTCP},
 		{Name: "tidewaiter-ctl", ContainerPort: ControlPort, Protocol: corev1.ProtocolTCP},
 	}
-	// Alive is what answers; ready is what knows its policy. The server starts once the gateway is alive: it may need the
-	// server to become ready.
+	// Alive is what answers; ready is what knows its policy. A server in the pod starts once the gateway is alive: it may
+	// need the server to become ready.
 	c.StartupProbe = probe("/healthz", 1, 120)
 	c.LivenessProbe = probe("/healthz", 10, 3)
 	c.ReadinessProbe = probe("/readyz", 5, 2)
@@ -52,6 +46,24 @@ func (i *injection) gateway() corev1.Container {
 		{Name: receiptsVolume, MountPath: receiptsFolder},
 		{Name: tokenVolume, MountPath: tokenFolder, ReadOnly: true},
 	}
+	return c
+}
+
+// Volumes are those that Container mounts; receipts end with the pod.
+func Volumes() []corev1.Volume {
+	return []corev1.Volume{tokenSource(), emptyFolder(receiptsVolume)}
+}
+
+// gateway is the container that enforces: a sidecar of the kind that Kubernetes knows, which starts before the server and
+// does not keep a Job from ending.
+func (i *injection) gateway() corev1.Container {
+	c := Container(i.server, i.settings, publicURL(i.server))
+	c.Args = append(c.Args, "--pod-ip=$(POD_IP)")
+	for _, address := range i.local.Addresses {
+		c.Args = append(c.Args, "--allow-address="+address.String())
+	}
+	c.Env = append(c.Env, fromPod("POD_IP", "status.podIP"))
+	c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	return c
 }
 

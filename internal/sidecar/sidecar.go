@@ -26,6 +26,8 @@ const (
 
 	// AgentPort is where agents reach the gateway.
 	AgentPort = 9440
+	// PortName is the name of that port.
+	PortName = "tidewaiter"
 	// opsPort serves probes and metrics.
 	opsPort = 9441
 	// ControlPort is where the operator asks the gateway for the tools of the server.
@@ -39,8 +41,8 @@ const (
 	receiptsFolder = "/var/lib/tidewaiter"
 	tokenFolder    = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-	// marginToDrain is how much longer a pod may take to stop than its last call.
-	marginToDrain = 30 * time.Second
+	// MarginToStop is how much longer a pod may take to stop than its last call.
+	MarginToStop = 30 * time.Second
 )
 
 // Settings are those of the operator; they are the same for all pods.
@@ -120,7 +122,7 @@ func (i *injection) putIn() {
 	}
 	// First to start, and so the last to stop: it takes down how the last call ended.
 	spec.InitContainers = append(ours, spec.InitContainers...)
-	grace := int64((i.drain() + marginToDrain).Seconds())
+	grace := int64((LastCall(i.server) + MarginToStop).Seconds())
 	spec.TerminationGracePeriodSeconds = new(max(grace, valueOf(spec.TerminationGracePeriodSeconds)))
 	if i.pod.Annotations == nil {
 		i.pod.Annotations = map[string]string{}
@@ -128,16 +130,16 @@ func (i *injection) putIn() {
 	i.pod.Annotations[v1alpha1.InjectedAnnotation] = digestOf(i.pod)
 }
 
-// drain is how long the last call may take.
-func (i *injection) drain() time.Duration {
-	if d := i.server.Spec.CallTimeout.Duration; d > 0 {
+// LastCall is how long the last call of a gateway that stops may take.
+func LastCall(server *v1alpha1.GovernedServer) time.Duration {
+	if d := server.Spec.CallTimeout.Duration; d > 0 {
 		return d
 	}
 	return 5 * time.Minute // as the schema has it, for a server that comes from a file
 }
 
-// PublicURL is scheme and host at which agents reach the gateways in the pods of a server.
-func PublicURL(server *v1alpha1.GovernedServer) string {
+// publicURL is scheme and host at which agents reach the gateways in the pods of a server.
+func publicURL(server *v1alpha1.GovernedServer) string {
 	if g := server.Spec.Gateway; g != nil && g.PublicURL != "" {
 		return g.PublicURL
 	}
