@@ -6,7 +6,7 @@ package v1alpha1
 // Condition types. All are good when True, but Stalled.
 const (
 	// ConditionReady of a GovernedServer sums up the other conditions: GatewayAuthorized where spec.gateway names a
-	// ServiceAccount, PinsMatch where spec.pinning is Enforce, Enforcing never. Of a ToolPolicy it is what Accepted is.
+	// ServiceAccount or is standalone, GatewayAvailable where it is standalone, PinsMatch where spec.pinning is Enforce, Enforcing never. Of a ToolPolicy it is what Accepted is.
 	ConditionReady = "Ready"
 	// ConditionStalled of a ToolPolicy is there only while the policy has to be edited before it can be used. It is not
 	// good when True since kstatus, and what is built on it, knows it so.
@@ -22,9 +22,11 @@ const (
 	ConditionClassified = "Classified"
 	// ConditionPolicyAccepted of a GovernedServer: every ToolPolicy that targets it can be used as written.
 	ConditionPolicyAccepted = "PolicyAccepted"
-	// ConditionGatewayAuthorized of a GovernedServer that names a ServiceAccount for its gateway: the account has the
-	// rights of a gateway of this server.
+	// ConditionGatewayAuthorized of a GovernedServer that names a ServiceAccount for its gateway, or has a standalone one:
+	// the account has the rights of a gateway of this server.
 	ConditionGatewayAuthorized = "GatewayAuthorized"
+	// ConditionGatewayAvailable of a GovernedServer with a standalone gateway: at least one of them is ready.
+	ConditionGatewayAvailable = "GatewayAvailable"
 	// ConditionBypassClosed of a GovernedServer in pods: no live gateway has found that the server answers at the address
 	// of its pod, besides on loopback.
 	ConditionBypassClosed = "BypassClosed"
@@ -93,6 +95,18 @@ const (
 	ReasonDirectPathClosed = "DirectPathClosed"
 	// ReasonDirectPathOpen: have the server listen on 127.0.0.1 only; it answers at the address of its pod.
 	ReasonDirectPathOpen = "DirectPathOpen"
+	// ReasonDirectPathUnknown: the server is not in a pod of its gateways, which cannot see whether it answers others; have
+	// it refuse whoever lacks the credentials that its endpoint names.
+	ReasonDirectPathUnknown = "DirectPathUnknown"
+	// ReasonAvailable: nothing to do; at least one standalone gateway is ready.
+	ReasonAvailable = "Available"
+	// ReasonUnavailable: no standalone gateway is ready; the message has the Deployment's own words, or look at its pods.
+	ReasonUnavailable = "Unavailable"
+	// ReasonNotDeployedYet: wait for the operator to make the standalone gateway.
+	ReasonNotDeployedYet = "NotDeployedYet"
+	// ReasonObjectConflict: delete or rename the objects that the message names, which are not the operator's; until then
+	// there is no standalone gateway.
+	ReasonObjectConflict = "ObjectConflict"
 	// ReasonWrongNamespace: move the baseline to the operator's namespace, or give it targets.
 	ReasonWrongNamespace = "WrongNamespace"
 	// ReasonCounted: nothing to do; the request is counted.

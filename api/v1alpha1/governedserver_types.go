@@ -64,6 +64,8 @@ const (
 )
 
 // GovernedServerSpec says where an MCP server is and how it is governed.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !has(self.gateway.standalone) || !(has(self.endpoint.stdio) || has(self.endpoint.url) && self.endpoint.url.lowerAscii().matches('^https?://(localhost|127[.0-9]*|[[](0*:)*:?0*1[]]|[[][0:]*:ffff:127[.0-9]*[]])([:/]|$)'))",message="a standalone gateway is not in the server's pod, so endpoint.url cannot be on loopback, and not be stdio: leave out gateway.standalone, or say where else the server is"
 type GovernedServerSpec struct {
 	// endpoint says where the MCP server listens. Changing it ends every approval and all autonomy that was
 	// earned at the old one.
@@ -128,6 +130,7 @@ type GovernedServerSpec struct {
 // GatewaySpec says who enforces the verdicts.
 //
 // +kubebuilder:validation:MinProperties=1
+// +kubebuilder:validation:XValidation:rule="!has(self.standalone) || !has(self.serviceAccountName)",message="a standalone gateway runs as the ServiceAccount tidewaiter-NAME, which the operator makes: leave out serviceAccountName"
 type GatewaySpec struct {
 	// serviceAccountName is the ServiceAccount of this namespace that the server's gateway runs as. The operator
 	// gives it exactly the rights that a gateway needs, by a Role and a RoleBinding that belong to this
@@ -139,14 +142,34 @@ type GatewaySpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// publicURL is scheme and host at which agents reach the gateways in the pods of this server, without a path; with
-	// /NAMESPACE/NAME/mcp it is the audience of their tokens. Default: http://NAME.NAMESPACE.svc, as of a Service with
-	// the name of this GovernedServer.
+	// publicURL is scheme and host at which agents reach the gateways that the operator runs for this server, without a
+	// path; with /NAMESPACE/NAME/mcp it is the audience of their tokens. Default: http://NAME.NAMESPACE.svc, as of a
+	// Service with the name of this GovernedServer, and with standalone http://tidewaiter-NAME.NAMESPACE.svc, which the
+	// operator makes.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+$`
 	PublicURL string `json:"publicURL,omitempty"`
+
+	// standalone has the operator run the gateway as a Deployment of its own, with a Service, a PodDisruptionBudget and a
+	// ServiceAccount, all of the name tidewaiter-NAME: for a server that is not in pods of its own, such as one outside
+	// of the cluster. Only this gateway and nothing else of the operator then connects to the server. Default: none.
+	// +optional
+	Standalone *StandaloneGateway `json:"standalone,omitempty"`
+}
+
+// StandaloneGateway is a gateway that the operator runs in pods of its own.
+//
+// +kubebuilder:validation:MinProperties=1
+type StandaloneGateway struct {
+	// replicas is how many gateways there are, from 1 to 32; default 2. An approval is used once, whichever of them gets
+	// the call. With one, agents reach no gateway while its node is drained.
+	// +optional
+	// +kubebuilder:default=2
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	Replicas int32 `json:"replicas,omitempty"`
 }
 
 // Endpoint is the address of an MCP server and what the gateway presents to it.
@@ -401,8 +424,8 @@ type GovernedServerStatus struct {
 	// conditions are Ready (sums up the others), Reachable (the last listing succeeded), Classified (every listed
 	// tool has a tier), PolicyAccepted (every ToolPolicy that targets the server is valid), PinsMatch (every definition is
 	// the accepted one), Enforcing (every live gateway runs the current policy), BypassClosed (no gateway in the server's
-	// pods has found a way around it), and GatewayAuthorized (the ServiceAccount that spec.gateway names has its rights).
-	// All are good when True.
+	// pods has found a way around it), GatewayAuthorized (the ServiceAccount of the gateway has its rights), and
+	// GatewayAvailable (a standalone gateway is ready). All are good when True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -412,6 +435,12 @@ type GovernedServerStatus struct {
 	// observedGeneration is the generation of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// agentURL is where agents reach the server through its standalone gateway, and the audience of their tokens; none
+	// without one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	AgentURL string `json:"agentURL,omitempty"`
 
 	// server is what the MCP server said of itself.
 	// +optional
@@ -697,6 +726,7 @@ type ToolRecord struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",message="the name must have at most 63 characters and no dot, since names of requests begin with it"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.gateway) || !has(self.spec.gateway.standalone) || size(self.metadata.name) <= 52",message="with spec.gateway.standalone the name must have at most 52 characters, since that of a Service is made of it"
 type GovernedServer struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object's metadata.

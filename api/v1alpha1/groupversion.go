@@ -34,6 +34,8 @@ const (
 
 	// GovernLabel on a pod names the GovernedServer, of its namespace, whose gateway the operator puts into the pod.
 	GovernLabel = "tidewaiter.dev/govern"
+	// StandaloneLabel marks the pods of a standalone gateway, which carry GovernLabel too and are not injected.
+	StandaloneLabel = "tidewaiter.dev/standalone"
 	// InjectedAnnotation on a pod is the digest of what the operator put into it, so that it knows its own work.
 	InjectedAnnotation = "tidewaiter.dev/injected"
 
