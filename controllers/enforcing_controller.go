@@ -23,6 +23,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/standalone"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -117,7 +118,11 @@ func (r *EnforcingReconciler) describe(ctx context.Context, server *v1alpha1.Gov
 	is := m.condition()
 	is.ObservedGeneration, is.LastTransitionTime = server.Generation, metav1.NewTime(now.Truncate(time.Second))
 	meta.SetStatusCondition(&server.Status.Conditions, is)
-	if bypass := m.bypass(); bypass != nil {
+	bypass := m.bypass()
+	if standalone.Wanted(server) {
+		bypass = unseen()
+	}
+	if bypass != nil {
 		bypass.ObservedGeneration, bypass.LastTransitionTime = is.ObservedGeneration, is.LastTransitionTime
 		meta.SetStatusCondition(&server.Status.Conditions, *bypass)
 	} else {

@@ -101,6 +101,15 @@ func (m muster) condition() metav1.Condition {
 	return c
 }
 
+// unseen is what is known of the ways to a server that is not in the pods of its gateways: nothing.
+func unseen() *metav1.Condition {
+	return &metav1.Condition{
+		Type: v1alpha1.ConditionBypassClosed, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonDirectPathUnknown,
+		Message: "The server is not in a pod of its gateways, which cannot see whether it answers others: have it refuse whoever lacks " +
+			"the credentials of spec.endpoint.headers, or let its network admit the gateways alone",
+	}
+}
+
 // bypass says whether a way around the gateways was found; nil where no gateway can tell.
 func (m muster) bypass() *metav1.Condition {
 	c := &metav1.Condition{Type: v1alpha1.ConditionBypassClosed, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDirectPathOpen}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
+	"github.com/tidewaiter/tidewaiter/internal/standalone"
 )
 
 // grant is what a gateway is to be given, and what stands in the API. Nothing here reads or writes.
@@ -34,12 +35,16 @@ type grant struct {
 	binding *rbacv1.RoleBinding
 }
 
-// accountOf returns the ServiceAccount that a server names for its gateway, or nothing.
+// accountOf returns the ServiceAccount that a server names for its gateway, or that its standalone gateway has, or nothing.
 func accountOf(server *v1alpha1.GovernedServer) string {
-	if server.Spec.Gateway == nil {
+	switch {
+	case server.Spec.Gateway == nil:
 		return ""
+	case standalone.Wanted(server):
+		return standalone.Name(server.Name)
+	default:
+		return server.Spec.Gateway.ServiceAccountName
 	}
-	return server.Spec.Gateway.ServiceAccountName
 }
 
 // rightsName is the name of the RoleBinding; the names of Roles begin with it and a dash.
@@ -80,7 +85,7 @@ func (g grant) condition() metav1.Condition {
 	case g.foreign():
 		c.Reason = v1alpha1.ReasonRoleConflict
 		c.Message = fmt.Sprintf("There is a RoleBinding %s that does not belong to this GovernedServer, so the gateway is given nothing: "+
-			"delete or rename it, or empty spec.gateway.serviceAccountName and give the rights by hand", rightsName(g.server.Name))
+			"delete or rename it, or empty spec.gateway and give the rights by hand", rightsName(g.server.Name))
 	case len(g.withheld) > 0:
 		c.Reason = v1alpha1.ReasonSecretNotReadable
 		c.Message = fmt.Sprintf("The gateway may not read Secrets that the endpoint names and that do not exist, or do not carry the label %s: %s: %s",

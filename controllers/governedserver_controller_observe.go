@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/glyph"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/standalone"
 )
 
 const (
@@ -227,7 +228,7 @@ func setReady(server *v1alpha1.GovernedServer, now time.Time) {
 }
 
 // readiness is the first of the other conditions that is not True; stale tools come before their cause, which the
-// message keeps. A server whose gateway is not given its rights is not ready.
+// message keeps. A server whose gateway is not given its rights, or is to be run here and is not ready, is not ready.
 func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string, string) {
 	conditions := server.Status.Conditions
 	reachable := meta.FindStatusCondition(conditions, v1alpha1.ConditionReachable)
@@ -252,6 +253,14 @@ func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string,
 		switch c := meta.FindStatusCondition(conditions, v1alpha1.ConditionGatewayAuthorized); {
 		case c == nil:
 			return metav1.ConditionUnknown, v1alpha1.ReasonNotGrantedYet, "The gateway has not been given its rights yet"
+		case c.Status != metav1.ConditionTrue:
+			return c.Status, c.Reason, c.Message
+		}
+	}
+	if standalone.Wanted(server) {
+		switch c := meta.FindStatusCondition(conditions, v1alpha1.ConditionGatewayAvailable); {
+		case c == nil:
+			return metav1.ConditionUnknown, v1alpha1.ReasonNotDeployedYet, "The standalone gateway has not been made yet"
 		case c.Status != metav1.ConditionTrue:
 			return c.Status, c.Reason, c.Message
 		}

@@ -25,9 +25,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
 	"github.com/tidewaiter/tidewaiter/internal/sidecar"
+	"github.com/tidewaiter/tidewaiter/internal/standalone"
 )
 
-// Through is how a server is asked that runs in pods, on loopback: by their gateways.
+// Through is how a server is asked by its gateways: one that runs in pods, on loopback, and one with a standalone gateway.
 type Through struct {
 	// Token returns a token of the operator for an audience.
 	Token func(ctx context.Context, audience string) (string, error)
@@ -36,9 +37,13 @@ type Through struct {
 	Watch func(ctx context.Context, target discovery.Target, changed func()) error
 }
 
-// throughGateway tells whether a server is asked through the gateways in its pods: it is on loopback there, and the
-// operator's own loopback, which the flag --allow-address may list, is another.
+// throughGateway tells whether a server is asked through its gateways. One with a standalone gateway is, since nobody else
+// is to have its credentials; and one that is on loopback in its pods, unless the flag --allow-address lists the operator's
+// own loopback, which is another.
 func (r *GovernedServerReconciler) throughGateway(server *v1alpha1.GovernedServer) bool {
+	if standalone.Wanted(server) {
+		return true
+	}
 	local, inPod := endpoint.InPod(server.Spec.Endpoint)
 	return inPod && !slices.ContainsFunc(local.Addresses, func(address netip.Prefix) bool {
 		return netguard.Policy{Allow: r.Allow}.Check(address.Addr()) == nil
@@ -71,7 +76,7 @@ func (r *GovernedServerReconciler) gatewayTarget(ctx context.Context, server *v1
 	}
 	if pod == nil {
 		return discovery.Target{}, nil, &discovery.Error{
-			Kind: discovery.Unreachable, Cause: fmt.Sprintf("no pod with the label %s: %s runs", v1alpha1.GovernLabel, server.Name),
+			Kind: discovery.Unreachable, Cause: fmt.Sprintf("no pod of a gateway, with the label %s: %s, runs", v1alpha1.GovernLabel, server.Name),
 		}
 	}
 	token, err := r.Through.Token(ctx, control.Audience(client.ObjectKeyFromObject(server)))
@@ -92,7 +97,10 @@ func (r *GovernedServerReconciler) governedPod(ctx context.Context, server *v1al
 	if err := r.Client.List(ctx, &pods, client.InNamespace(server.Namespace), client.MatchingLabels{v1alpha1.GovernLabel: server.Name}); err != nil {
 		return nil, fmt.Errorf("list governed pods: %w", err)
 	}
-	usable := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !canBeAsked(&p) })
+	usable := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
+		_, alone := p.Labels[v1alpha1.StandaloneLabel]
+		return !canBeAsked(&p) || alone != standalone.Wanted(server)
+	})
 	if len(usable) == 0 {
 		return nil, nil
 	}

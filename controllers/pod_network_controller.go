@@ -25,11 +25,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/endpoint"
 	"github.com/tidewaiter/tidewaiter/internal/sidecar"
+	"github.com/tidewaiter/tidewaiter/internal/standalone"
 )
 
-// PodNetworkReconciler keeps a NetworkPolicy for the governed pods of a server that runs in them: it admits the gateway's
-// port, and the manager to the port by which the gateway tells of the server's tools. It is a second wall behind loopback,
-// and holds where the network plugin enforces NetworkPolicies.
+// PodNetworkReconciler keeps a NetworkPolicy for the governed pods of a server that runs in them, and for those of a
+// standalone gateway: it admits the gateway's port, and the manager to the port by which the gateway tells of the server's
+// tools. It is a second wall behind loopback, and holds where the network plugin enforces NetworkPolicies.
 type PodNetworkReconciler struct {
 	Client client.Client
 	// Live reads past the cache, which holds but metadata of what is ours.
@@ -64,11 +65,12 @@ func (r *PodNetworkReconciler) Reconcile(ctx context.Context, server *v1alpha1.G
 		return ctrl.Result{}, fmt.Errorf("read NetworkPolicy %s: %w", key.Name, err)
 	}
 	_, inPod := endpoint.InPod(server.Spec.Endpoint)
+	ofPods := inPod || standalone.Wanted(server)
 	exists, ours := err == nil, metav1.IsControlledBy(is, server)
 	switch {
-	case !inPod && (!exists || !ours):
+	case !ofPods && (!exists || !ours):
 		return ctrl.Result{}, nil
-	case !inPod:
+	case !ofPods:
 		return quiet(client.IgnoreNotFound(r.Client.Delete(ctx, is, client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})))
 	case exists && !ours: // of somebody else, or of an earlier server of this name, whose is collected
 		if !slices.ContainsFunc(is.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "GovernedServer" }) {

@@ -50,6 +50,7 @@ var allowed = map[string][]string{
 	"internal/stdio":       {},
 	"internal/control":     {"internal/discovery", "internal/endpoint", "internal/identity", "internal/netguard", "internal/tool"},
 	"internal/sidecar":     {"api/v1alpha1", "internal/endpoint", "internal/fixture"},
+	"internal/standalone":  {"api/v1alpha1", "internal/sidecar", "internal/fixture"},
 	"internal/gateway": {
 		"api/v1alpha1", "internal/wire", "internal/tool", "internal/action", "internal/snapshot", "internal/policy",
 		"internal/approval", "internal/flow", "internal/receipt", "internal/endpoint", "internal/strictjson", "internal/fixture",
@@ -61,8 +62,8 @@ var allowed = map[string][]string{
 	"internal/fixture":       {"api/v1alpha1"},
 	"internal/fixture/login": {},
 	"internal/fixture/booth": {"api/v1alpha1", "internal/admission", "internal/policy", "internal/sidecar", "internal/survey", "internal/vote", "internal/fixture"},
-	"controllers":            {"api/v1alpha1", "internal/failpoint", "internal/survey", "internal/definitions", "internal/glyph", "internal/control", "internal/discovery", "internal/endpoint", "internal/identity", "internal/sidecar", "internal/tool", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
-	"cmd/manager":            {"api/v1alpha1", "internal/survey", "controllers", "internal/discovery", "internal/netguard", "internal/policy", "internal/admission", "internal/serving", "internal/sidecar", "internal/votingkey", "internal/notify", "internal/fixture"},
+	"controllers":            {"api/v1alpha1", "internal/failpoint", "internal/survey", "internal/definitions", "internal/glyph", "internal/control", "internal/discovery", "internal/endpoint", "internal/identity", "internal/sidecar", "internal/standalone", "internal/tool", "internal/vote", "internal/classify", "internal/policy", "internal/netguard", "internal/fixture", "internal/fixture/booth"},
+	"cmd/manager":            {"api/v1alpha1", "internal/survey", "controllers", "internal/discovery", "internal/netguard", "internal/policy", "internal/admission", "internal/serving", "internal/sidecar", "internal/standalone", "internal/votingkey", "internal/notify", "internal/fixture"},
 	"cmd/gateway":            {"api/v1alpha1", "internal/approval", "internal/control", "internal/discovery", "internal/endpoint", "internal/gateway", "internal/identity", "internal/netguard", "internal/policy", "internal/receipt", "internal/stdio", "internal/tool", "internal/tracing", "internal/vote", "internal/fixture", "internal/fixture/authority", "internal/fixture/collector", "internal/fixture/booth", "internal/fixture/login"},
 	"cmd/kubectl-tidewaiter": {"api/v1alpha1", "internal/survey", "controllers", "internal/definitions", "internal/cli", "internal/policy", "internal/tool", "internal/fixture", "internal/fixture/booth"},
 

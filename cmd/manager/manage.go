@@ -10,11 +10,13 @@ import (
 	"net/netip"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +36,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/netguard"
 	"github.com/tidewaiter/tidewaiter/internal/notify"
 	"github.com/tidewaiter/tidewaiter/internal/policy"
+	"github.com/tidewaiter/tidewaiter/internal/standalone"
 	"github.com/tidewaiter/tidewaiter/internal/survey"
 )
 
@@ -48,9 +51,7 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	labelled, err := labels.NewRequirement(v1alpha1.ServerLabel, selection.Exists, nil)
-	govern, wrong := labels.NewRequirement(v1alpha1.GovernLabel, selection.Exists, nil)
-	if err := errors.Join(err, wrong, authenticationv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+	if err := errors.Join(appsv1.AddToScheme(scheme), policyv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
 		authorizationv1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("build the scheme: %w", err)
 	}
@@ -62,20 +63,7 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		Metrics:                       server.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.healthAddress,
 		WebhookServer:                 webhook.Server,
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			// Of Secrets, ConfigMaps, Roles and NetworkPolicies only metadata is cached, and of those, of Leases and of pods alone that are
-			// labelled for a server, or ours.
-			ByObject: map[client.Object]cache.ByObject{
-				&coordinationv1.Lease{}:       {Label: labels.NewSelector().Add(*labelled)},
-				&corev1.ConfigMap{}:           {Label: labels.NewSelector().Add(*labelled)},
-				&corev1.Pod{}:                 {Label: labels.NewSelector().Add(*govern)},
-				&networkingv1.NetworkPolicy{}: {Label: labels.NewSelector().Add(*labelled)},
-				&corev1.Secret{}:              {Label: labels.NewSelector().Add(*labelled)},
-				&rbacv1.Role{}:                {Label: labels.NewSelector().Add(*labelled)},
-				&rbacv1.RoleBinding{}:         {Label: labels.SelectorFromSet(labels.Set{controllers.ManagedByLabel: controllers.ManagedBy})},
-			},
-		},
+		Cache:                         cached(),
 	})
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
@@ -92,6 +80,10 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		Allow: allow, Discover: discovery.Tools, Watch: discovery.Watch, Library: library, OperatorNamespace: o.namespace,
 		Through: controllers.Through{Token: tokens.For, List: discovery.Through, Watch: discovery.WatchThrough},
 	}
+	alone := &controllers.StandaloneReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Settings: standalone.Settings{Gateway: o.sidecar, Allow: allow}, OperatorNamespace: o.namespace,
+	}
 	networks := &controllers.PodNetworkReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, OperatorNamespace: o.namespace}
 	requests := &controllers.ApprovalRequestReconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{}}
 	surveyor := survey.New(mgr.GetClient(), mgr.GetAPIReader(), library, o.namespace)
@@ -107,6 +99,7 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		readers.SetupWithManager(mgr),
 		enforcing.SetupWithManager(mgr),
 		networks.SetupWithManager(mgr),
+		alone.SetupWithManager(mgr),
 		webhook.setUp(mgr, o, surveyor),
 		notifications(mgr, o, allow),
 		metrics.Registry.Register(&controllers.ApprovalRequestMetrics{Reader: mgr.GetClient(), Clock: clock.RealClock{}}),
@@ -115,6 +108,32 @@ func manage(ctx context.Context, cluster *rest.Config, o options) error {
 		return fmt.Errorf("set up: %w", err)
 	}
 	return mgr.Start(ctx)
+}
+
+// cached are the objects that the manager keeps. Of Secrets, ConfigMaps, Roles, NetworkPolicies, Services, ServiceAccounts and
+// PodDisruptionBudgets that is only metadata, and of those, of Leases, Deployments and pods alone that are labelled for a
+// server, or ours.
+func cached() cache.Options {
+	with := func(label string) cache.ByObject {
+		labelled, _ := labels.NewRequirement(label, selection.Exists, nil) // which fails for what is no label
+		return cache.ByObject{Label: labels.NewSelector().Add(*labelled)}
+	}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&appsv1.Deployment{}:            with(v1alpha1.ServerLabel),
+			&coordinationv1.Lease{}:         with(v1alpha1.ServerLabel),
+			&corev1.ConfigMap{}:             with(v1alpha1.ServerLabel),
+			&corev1.Pod{}:                   with(v1alpha1.GovernLabel),
+			&corev1.Secret{}:                with(v1alpha1.ServerLabel),
+			&corev1.Service{}:               with(v1alpha1.ServerLabel),
+			&corev1.ServiceAccount{}:        with(v1alpha1.ServerLabel),
+			&networkingv1.NetworkPolicy{}:   with(v1alpha1.ServerLabel),
+			&policyv1.PodDisruptionBudget{}: with(v1alpha1.ServerLabel),
+			&rbacv1.Role{}:                  with(v1alpha1.ServerLabel),
+			&rbacv1.RoleBinding{}:           {Label: labels.SelectorFromSet(labels.Set{controllers.ManagedByLabel: controllers.ManagedBy})},
+		},
+	}
 }
 
 // notifications has the leader tell the receivers that the flag names.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
 	"github.com/tidewaiter/tidewaiter/internal/fixture/booth"
 	"github.com/tidewaiter/tidewaiter/internal/sidecar"
+	"github.com/tidewaiter/tidewaiter/internal/standalone"
 )
 
 // berth is a namespace of the strictest Pod Security, with servers in pods and somebody who may create those.
@@ -146,6 +148,33 @@ func (b berth) forged(t *testing.T) *corev1.Pod {
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: b.namespace, Name: "forged", Labels: p.Labels, Annotations: p.Annotations}
 	gatewayIn(p).Image = "evil"
 	return p
+}
+
+// The pods of a standalone gateway hold no server, and start without the operator.
+func TestNoPodOfAStandaloneGatewayIsInjected(t *testing.T) {
+	t.Parallel()
+	b := newBerth(t)
+	server := fixture.GovernedServer(b.namespace, "alone")
+	server.Spec.Endpoint = v1alpha1.Endpoint{URL: "https://mcp.example.com/mcp"}
+	server.Spec.Gateway = &v1alpha1.GatewaySpec{Standalone: &v1alpha1.StandaloneGateway{Replicas: 1}}
+	must(t, admin(t).Create(t.Context(), &server))
+	settings := standalone.Settings{Gateway: sidecar.Settings{Image: booth.GatewayImage, VotingRoot: "cm9vdA==", OperatorNamespace: fixture.SystemNamespace}}
+	for _, object := range standalone.Build(&server, settings) {
+		d, ok := object.(*appsv1.Deployment)
+		if !ok {
+			continue
+		}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "alone-1", Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount = "default", "" // which a plugin wants to exist
+		must(t, b.author.Create(t.Context(), p))
+		if len(p.Spec.InitContainers) > 0 || len(p.Spec.Containers) != 1 {
+			t.Errorf("it has %d containers before the gateway, and %d", len(p.Spec.InitContainers), len(p.Spec.Containers))
+		}
+		injected := b.pod("alone-2", "alone")
+		if err := b.author.Create(t.Context(), injected); err == nil || !strings.Contains(err.Error(), "does not lead into the pod") {
+			t.Errorf("a pod with the label that is none of the gateway's: %v", err)
+		}
+	}
 }
 
 // The operator's own pods start without the operator.

@@ -55,6 +55,9 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 		definitionsPolicy: func(ctx context.Context) error {
 			return c.manager.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "settings"}}, dry)
 		},
+		standalonePolicy: func(ctx context.Context) error {
+			return c.manager.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "anybody"}}, dry)
+		},
 		networksPolicy: func(ctx context.Context) error {
 			return c.manager.Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "closed"}}, dry)
 		},

@@ -50,6 +50,7 @@ const (
 	leasesPolicy         = "tidewaiter-leases"
 	definitionsPolicy    = "tidewaiter-definitions"
 	networksPolicy       = "tidewaiter-networks"
+	standalonePolicy     = "tidewaiter-standalone"
 )
 
 // actor is somebody with rights in one namespace.

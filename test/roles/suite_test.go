@@ -53,6 +53,7 @@ func rights(lines ...string) []right {
 var resources = map[string]string{
 	"governedservers": "tidewaiter.dev", "toolpolicies": "tidewaiter.dev", "approvalrequests": "tidewaiter.dev",
 	"leases": "coordination.k8s.io", "secrets": "core", "services": "core", "pods": "core", "serviceaccounts": "core",
+	"deployments": "apps", "statefulsets": "apps", "daemonsets": "apps", "poddisruptionbudgets": "policy",
 	"roles": "rbac.authorization.k8s.io", "rolebindings": "rbac.authorization.k8s.io",
 }
 
