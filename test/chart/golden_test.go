@@ -31,6 +31,7 @@ var matrix = map[string]string{
 	"crds-not-kept":                "crds: {keep: false}",
 	"image-by-digest":              "image: {repository: registry.example.com/tidewaiter-manager, digest: 'sha256:" + strings.Repeat("0a", 32) + "', pullPolicy: Always, pullSecrets: [{name: registry}]}",
 	"image-by-tag":                 "image: {tag: dev, pullPolicy: Never}\ngateway: {image: {tag: dev}}",
+	"gateways-that-need-more":      "gateway: {resources: {requests: {cpu: 1, memory: 128Mi}, limits: {memory: 1Gi, cpu: '2'}}}",
 	"everything-of-monitoring":     all,
 	"alerts-alone":                 "monitoring: {prometheusRule: true, labels: {release: kube-prometheus-stack}}",
 	"one-replica":                  "manager: {replicas: 1}\npodDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}",

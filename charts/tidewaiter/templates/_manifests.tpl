@@ -20,3 +20,10 @@ differs by a value is put in by the template that includes them.
 {{- define "tidewaiter.image" -}}
 {{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
+
+{{/* Quantities by resource, as a flag of the manager has them. */}}
+{{- define "tidewaiter.quantities" -}}
+{{- $all := list }}
+{{- range $resource, $quantity := . }}{{ $all = append $all (printf "%s=%v" $resource $quantity) }}{{ end }}
+{{- join "," $all }}
+{{- end }}
