@@ -123,7 +123,7 @@ func (v *vault) pod(t *testing.T, name string) *running {
 			}
 		}
 	}
-	cmd := exec.Command(v.program, args...) //nolint:noctx // it ends by the signal that a kubelet sends
+	cmd := exec.Command(v.program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG=")
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -155,7 +155,7 @@ func TestTwoProcessesOfAStandaloneGatewayUseAnApprovalOnce(t *testing.T) {
 	if v.reads.Load() != 2 || v.turnedAway.Load() != 0 {
 		t.Errorf("the server ran %d reads and turned %d requests away", v.reads.Load(), v.turnedAway.Load())
 	}
-	resp, err := http.Post(v.url, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"move_box","arguments":{}}}`)) //nolint:noctx // once
+	resp, err := http.Post(v.url, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"move_box","arguments":{}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

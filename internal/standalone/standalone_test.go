@@ -5,6 +5,7 @@ package standalone
 
 import (
 	"flag"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -259,10 +260,7 @@ func TestWhatWasChangedIsPutBack(t *testing.T) {
 			}
 			got := Mend(is, wanted[i])
 			want := before[i]
-			labels := want.GetLabels()
-			for label, value := range is.GetLabels() {
-				labels[label] = value
-			}
+			maps.Copy(want.GetLabels(), is.GetLabels())
 			if image, ok := is.(*appsv1.Deployment); ok && image.Spec.Template.Spec.Containers[0].Image == "evil:1" {
 				want.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].ImagePullPolicy = "" // as of a new image
 			}
