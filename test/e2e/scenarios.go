@@ -9,6 +9,7 @@ var scenarios = []scenario{
 	{"pods", "the gateway gets into pods with the label, and into no others", pods},
 	{"calls", "an agent's calls are governed, and a person approves", calls},
 	{"direct", "nothing walks around the gateway, and a server that could be reached is told of", direct},
+	{"alone", "a gateway in pods of its own, before a server that takes a credential", alone},
 	{"stdio", "a server of standard input and output is governed", stdio},
 	{"held", "what becomes of agents that wait", held},
 	{"restarts", "restarts under load lose no approval, and execute none twice", restarts},

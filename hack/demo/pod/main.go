@@ -13,12 +13,14 @@
 //	demo get URL                 prints the status that an HTTP server answers with
 //	demo end                     ends the first process of the container, as a crash would
 //
-// Servers write what they execute to the file that EXECUTIONS names, or post it to the book at that URL. Agents call the server at MCP_URL,
+// Servers write what they execute to the file that EXECUTIONS names, or post it to the book at that URL. Over HTTP they refuse
+// whoever does not show CREDENTIAL in the header Authorization, if it is set. Agents call the server at MCP_URL,
 // with the token in the file that TOKEN_FILE names.
 package main
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -98,7 +100,7 @@ func serve(ctx context.Context, address string) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", billing.Handler())
+	mux.Handle("/mcp", asking(os.Getenv("CREDENTIAL"), billing.Handler()))
 	return listen(ctx, address, mux)
 }
 
@@ -117,6 +119,17 @@ func listen(ctx context.Context, address string, handler http.Handler) error {
 		return server.Close()
 	}
 	return nil
+}
+
+// asking lets through whoever shows the credential; everybody where there is none.
+func asking(credential string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if credential != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), []byte(credential)) == 0 {
+			http.Error(w, "the credential is needed", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // get asks once, for at most three seconds.
