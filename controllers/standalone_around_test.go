@@ -245,8 +245,9 @@ func TestTheManagerWritesNothingBesideStandaloneGateways(t *testing.T) {
 	if err := p.admin.Create(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`))
-	if err := manager.Patch(t.Context(), mine, patch, client.DryRunAll); !fixture.RefusedBy(err, "tidewaiter-standalone") {
+	taken := mine.DeepCopy()
+	taken.OwnerReferences = standalone.Build(server, p.Settings)[0].GetOwnerReferences()
+	if err := manager.Patch(t.Context(), taken, client.MergeFrom(mine), client.DryRunAll); !fixture.RefusedBy(err, "tidewaiter-standalone") {
 		t.Errorf("it takes over what is somebody's: %v", err)
 	}
 }
