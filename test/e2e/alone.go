@@ -114,6 +114,12 @@ func alone(e *e2e) []step {
 			}
 			return t.nothingLeft(ctx)
 		}},
+		{"asked for again it is there again, to be uninstalled with the rest", func(ctx context.Context) (string, error) {
+			if out, err := t.applyFile(ctx, "alone.yaml"); err != nil {
+				return out, err
+			}
+			return t.gateways(ctx, 2)
+		}},
 	}
 }
 
