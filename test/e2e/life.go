@@ -213,5 +213,10 @@ func (e *e2e) deleteNamespaces(ctx context.Context) (string, error) {
 			names = append(names, namespace.Name)
 		}
 	}
-	return e.soon(ctx, "kubectl delete namespace "+strings.Join(names, " "))
+	out, err := e.soon(ctx, "kubectl delete namespace "+strings.Join(names, " "))
+	if err != nil {
+		left, _ := e.kubectl(ctx, "get", "namespaces,pods", "--all-namespaces", "--output=wide") // what it says is more than that it failed
+		out += left
+	}
+	return out, err
 }
