@@ -113,7 +113,7 @@ func listen(ctx context.Context, address string, handler http.Handler) error {
 		return fmt.Errorf("serve at %s: %w", address, err)
 	case <-ctx.Done():
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil { // a stream that a client listens on does not end by itself
 		return server.Close()
