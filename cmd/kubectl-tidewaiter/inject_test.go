@@ -5,6 +5,9 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,14 +59,20 @@ func workload(version, kind, before, name string) string {
 func TestInjectLooksIntoEveryKindOfWorkload(t *testing.T) {
 	t.Parallel()
 	pod := "apiVersion: v1\nkind: Pod\n" + strings.ReplaceAll(strings.ReplaceAll(template, "\n      ", "\n"), "govern: cranes}", "govern: cranes}\n  namespace: port")
+	listed := strings.TrimSpace(strings.ReplaceAll(strings.Replace(workload("batch/v1", "Job", "", "a"), "    template", "  template", 1), "\n", "\n    "))
 	for name, manifest := range map[string]string{
-		"a pod":          strings.TrimPrefix(pod, "\n"),
-		"a Deployment":   strings.Replace(workload("apps/v1", "Deployment", "", "a"), "    template", "  template", 1),
-		"a StatefulSet":  strings.Replace(workload("apps/v1", "StatefulSet", "", "a"), "    template", "  template", 1),
-		"a DaemonSet":    strings.Replace(workload("apps/v1", "DaemonSet", "", "a"), "    template", "  template", 1),
-		"a Job":          strings.Replace(workload("batch/v1", "Job", "", "a"), "    template", "  template", 1),
-		"a CronJob":      strings.Replace(workload("batch/v1", "CronJob", "  jobTemplate:\n   spec:\n", "a"), "    template", "    template", 1),
-		"a List of them": "apiVersion: v1\nkind: List\nitems:\n- " + strings.TrimSpace(strings.ReplaceAll(strings.Replace(workload("batch/v1", "Job", "", "a"), "    template", "  template", 1), "\n", "\n  ")) + "\n",
+		"a pod":                             strings.TrimPrefix(pod, "\n"),
+		"a Deployment":                      strings.Replace(workload("apps/v1", "Deployment", "", "a"), "    template", "  template", 1),
+		"a StatefulSet":                     strings.Replace(workload("apps/v1", "StatefulSet", "", "a"), "    template", "  template", 1),
+		"a DaemonSet":                       strings.Replace(workload("apps/v1", "DaemonSet", "", "a"), "    template", "  template", 1),
+		"a ReplicaSet":                      strings.Replace(workload("apps/v1", "ReplicaSet", "", "a"), "    template", "  template", 1),
+		"a ReplicationController":           strings.Replace(workload("v1", "ReplicationController", "", "a"), "    template", "  template", 1),
+		"a Job":                             strings.Replace(workload("batch/v1", "Job", "", "a"), "    template", "  template", 1),
+		"a CronJob":                         strings.Replace(workload("batch/v1", "CronJob", "  jobTemplate:\n   spec:\n", "a"), "    template", "    template", 1),
+		"a List of them":                    "apiVersion: v1\nkind: List\nitems:\n- " + strings.TrimSpace(strings.ReplaceAll(strings.Replace(workload("batch/v1", "Job", "", "a"), "    template", "  template", 1), "\n", "\n  ")) + "\n",
+		"a List in a List":                  "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - " + listed + "\n",
+		"a list of one kind":                "apiVersion: batch/v1\nkind: JobList\nitems:\n- " + strings.ReplaceAll(listed, "\n  ", "\n") + "\n",
+		"a list as the API server gives it": "apiVersion: batch/v1\nkind: JobList\nitems:\n-" + strings.ReplaceAll(strings.TrimPrefix(listed, "apiVersion: batch/v1\n    kind: Job\n   "), "\n  ", "\n") + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,6 +114,7 @@ func TestInjectRefusesWhatTheWebhookWouldRefuse(t *testing.T) {
 		"a label beside":      {governed + "---\n" + strings.Replace(strings.Replace(deployment, "labels: {tidewaiter.dev/govern: cranes}", "name: x", 1), "namespace: port}", "labels: {tidewaiter.dev/govern: cranes}}", 1), "belongs into the template"},
 		"the operator's own":  {governed + "---\n" + strings.Replace(deployment, "namespace: port", "namespace: tidewaiter-system", 1), "operator's own namespace"},
 		"YAML that is none":   {"a: [", "not valid YAML"},
+		"a pod beside a mark": {"a: 1\n--- {apiVersion: v1, kind: Pod, metadata: {name: a, labels: {tidewaiter.dev/govern: cranes}}}\n", "line 2: nothing but a comment"},
 		"a key that is twice": {"a: 1\na: 2\n", "not valid YAML"},
 	} {
 		got := inject(t, tc.manifest, "--voting-root-key=cm9vdA==")
@@ -114,6 +124,35 @@ func TestInjectRefusesWhatTheWebhookWouldRefuse(t *testing.T) {
 	}
 	if got := inject(t, deployment, "--voting-root-key=cm9vdA==", "--kubeconfig=/dev/null"); got.exit != 1 || !strings.Contains(got.stderr, "kubeconfig") {
 		t.Errorf("a server that is not in the files, without a cluster: exit %d, %s", got.exit, got.stderr)
+	}
+}
+
+// A last line without an end must not swallow the mark of the next file.
+func TestInjectKeepsTheDocumentsOfFilesApart(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		files []string
+		want  string
+	}{
+		"the last line has an end": {[]string{"a: 1\n", "b: 1\n"}, "a: 1\n---\nb: 1\n"},
+		"it has none":              {[]string{"a: 1", "b: 1\n"}, "a: 1\n---\nb: 1\n"},
+		"it is a comment":          {[]string{"a: 1\n# end", "b: 1"}, "a: 1\n# end\n---\nb: 1"},
+		"the next has a mark":      {[]string{"a: 1", "---\nb: 1\n"}, "a: 1\n---\nb: 1\n"},
+		"a file is empty":          {[]string{"a: 1", "", "b: 1\n"}, "a: 1\n---\n---\nb: 1\n"},
+		"one file alone":           {[]string{"a: 1"}, "a: 1"},
+	} {
+		folder, flags := t.TempDir(), []string{"kubectl-tidewaiter", "inject", "--voting-root-key=cm9vdA=="}
+		for i, text := range tc.files {
+			path := filepath.Join(folder, strconv.Itoa(i)+".yaml")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			flags = append(flags, "-f", path)
+		}
+		var out, errOut bytes.Buffer
+		if exit := cli.Run(t.Context(), flags, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}); exit != 0 || out.String() != tc.want {
+			t.Errorf("%s: exit %d %s, got\n%q\nwant\n%q", name, exit, errOut.String(), out.String(), tc.want)
+		}
 	}
 }
 

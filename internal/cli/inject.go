@@ -31,13 +31,14 @@ import (
 
 // templates says where the pods of a kind are described.
 var templates = map[string][]string{
-	"v1/Pod":              {},
-	"apps/v1/Deployment":  {"spec", "template"},
-	"apps/v1/StatefulSet": {"spec", "template"},
-	"apps/v1/DaemonSet":   {"spec", "template"},
-	"apps/v1/ReplicaSet":  {"spec", "template"},
-	"batch/v1/Job":        {"spec", "template"},
-	"batch/v1/CronJob":    {"spec", "jobTemplate", "spec", "template"},
+	"v1/Pod":                   {},
+	"v1/ReplicationController": {"spec", "template"},
+	"apps/v1/Deployment":       {"spec", "template"},
+	"apps/v1/StatefulSet":      {"spec", "template"},
+	"apps/v1/DaemonSet":        {"spec", "template"},
+	"apps/v1/ReplicaSet":       {"spec", "template"},
+	"batch/v1/Job":             {"spec", "template"},
+	"batch/v1/CronJob":         {"spec", "jobTemplate", "spec", "template"},
 }
 
 // injectOptions are the flags of inject.
@@ -58,8 +59,8 @@ func newInjectCommand(s *session) *cobra.Command {
 		Short: "Print manifests with the gateway in the pods that ask for it",
 		Long: `Print manifests with the gateway in the pods that ask for it by the label
 tidewaiter.dev/govern, as the operator puts it in when they are created. Pods, Deployments,
-StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and Lists of them are looked at; every
-other document is printed as it is. Injecting what was injected changes nothing.
+StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers, Jobs, CronJobs and Lists of
+them are looked at; every other document is printed as it is. Injecting what was injected changes nothing.
 
 The GovernedServers are those of the files, or else of the cluster, which also says what the
 root key of the votes is unless --voting-root-key does. Give the operator and this command
@@ -96,7 +97,11 @@ func (o *injectOptions) run(ctx context.Context) error {
 		if len(f.data) > manifest.MaxBytes {
 			return fmt.Errorf("%s is larger than %d bytes", f.path, manifest.MaxBytes)
 		}
-		all = append(all, cutDocuments(f)...)
+		pieces, err := cutDocuments(f)
+		if err != nil {
+			return err
+		}
+		all = append(all, pieces...)
 	}
 	for i := range all {
 		if err := all[i].read(); err != nil {
@@ -112,8 +117,13 @@ func (o *injectOptions) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.path, err)
 		}
-		if i > 0 && p.first { // files become one
-			out.WriteString("---\n")
+		if i > 0 && all[i-1].path != p.path { // files become one, and the last line of one may have no end
+			if !bytes.HasSuffix(out.Bytes(), []byte("\n")) {
+				out.WriteString("\n")
+			}
+			if p.first {
+				out.WriteString("---\n")
+			}
 		}
 		out.Write(text)
 	}
@@ -130,22 +140,28 @@ type piece struct {
 	value  map[string]any
 }
 
-// cutDocuments splits a file at the lines that begin with ---, without losing a byte.
-func cutDocuments(f sourceFile) []piece {
-	pieces := []piece{{path: f.path}}
+// cutDocuments splits a file at the lines that begin with ---, without losing a byte. What stands beside the mark is
+// refused, as kubectl does: it would pass unseen.
+func cutDocuments(f sourceFile) ([]piece, error) {
+	pieces, number := []piece{{path: f.path}}, 0
 	for line := range bytes.Lines(f.data) {
+		number++
 		last := &pieces[len(pieces)-1]
-		if rest, ok := bytes.CutPrefix(line, []byte("---")); ok && !bytes.HasPrefix(rest, []byte("-")) {
-			pieces = append(pieces, piece{path: f.path, marker: line})
+		rest, marks := bytes.CutPrefix(line, []byte("---"))
+		if !marks || bytes.HasPrefix(rest, []byte("-")) {
+			last.text = append(last.text, line...)
 			continue
 		}
-		last.text = append(last.text, line...)
+		if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '#' {
+			return nil, fmt.Errorf("%s: line %d: nothing but a comment may stand beside ---: put it on the next line", f.path, number)
+		}
+		pieces = append(pieces, piece{path: f.path, marker: line})
 	}
 	if len(pieces[0].text) == 0 && len(pieces) > 1 {
-		return pieces[1:]
+		return pieces[1:], nil
 	}
 	pieces[0].first = true
-	return pieces
+	return pieces, nil
 }
 
 // read parses the document; one that is no object stays as it is.
@@ -161,17 +177,25 @@ func (p *piece) read() error {
 	return nil
 }
 
-// itemsOf returns the objects of a document: itself, or those of a List.
+// itemsOf returns the objects of a document: itself, or those of a List, or of a list of one kind. There the API server
+// leaves out what each of them is.
 func itemsOf(value map[string]any) []map[string]any {
+	kind, _ := value["kind"].(string)
+	of, isList := strings.CutSuffix(kind, "List")
 	items, ok := value["items"].([]any)
-	if !ok || value["kind"] != "List" {
+	if !ok || !isList {
 		return []map[string]any{value}
 	}
 	var all []map[string]any
 	for _, item := range items {
-		if object, ok := item.(map[string]any); ok {
-			all = append(all, object)
+		object, ok := item.(map[string]any)
+		if !ok {
+			continue
 		}
+		if object["kind"] == nil && object["apiVersion"] == nil && of != "" {
+			object["kind"], object["apiVersion"] = of, value["apiVersion"]
+		}
+		all = append(all, itemsOf(object)...)
 	}
 	return all
 }
