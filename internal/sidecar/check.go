@@ -36,9 +36,12 @@ func (i *injection) problems() []string {
 		add(v.Name == tokenVolume || v.Name == binaryVolume, "it has a volume %q, which is the gateway's: rename it", v.Name)
 	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		add(isWrapped(&c), "container %q runs the gateway's binary already: give it the command of the server alone", c.Name)
 		add(c.Name == GatewayContainer || c.Name == copyContainer, "it has a container %q, which is the gateway's: rename it", c.Name)
 		for _, p := range c.Ports {
 			add(slices.Contains(i.ports(), p.ContainerPort), "port %d of container %q is the gateway's: use another", p.ContainerPort, c.Name)
+			// A Service asks for a port by name, and takes the first container that has one.
+			add(slices.Contains(portNames, p.Name), "port %d of container %q has the name %q, which is the gateway's: rename it", p.ContainerPort, c.Name, p.Name)
 		}
 		for _, m := range c.VolumeMounts {
 			add(slices.Contains([]string{tokenVolume, binaryVolume, receiptsVolume}, m.Name), "container %q mounts %q, which is the gateway's: take it out", c.Name, m.Name)

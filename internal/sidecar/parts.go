@@ -12,6 +12,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 )
 
+// Names of the gateway's other ports.
+const opsPortName, controlPortName = "tidewaiter-ops", "tidewaiter-ctl"
+
+var portNames = []string{PortName, opsPortName, controlPortName}
+
 // user is who the gateway runs as; its image has no other.
 const user = 65532
 
@@ -34,8 +39,8 @@ func Container(server *v1alpha1.GovernedServer, s Settings, publicURL string) co
 	c.Env = []corev1.EnvVar{fromPod("POD_NAME", "metadata.name")}
 	c.Ports = []corev1.ContainerPort{
 		{Name: PortName, ContainerPort: AgentPort, Protocol: corev1.ProtocolTCP},
-		{Name: "tidewaiter-ops", ContainerPort: opsPort, Protocol: corev1.ProtocolTCP},
-		{Name: "tidewaiter-ctl", ContainerPort: ControlPort, Protocol: corev1.ProtocolTCP},
+		{Name: opsPortName, ContainerPort: opsPort, Protocol: corev1.ProtocolTCP},
+		{Name: controlPortName, ContainerPort: ControlPort, Protocol: corev1.ProtocolTCP},
 	}
 	// Alive is what answers; ready is what knows its policy. A server in the pod starts once the gateway is alive: it may
 	// need the server to become ready.

@@ -139,6 +139,22 @@ func TestWhatCannotBeGovernedSafelyIsRefused(t *testing.T) {
 		"another port": {func(p *corev1.Pod, _ *v1alpha1.GovernedServer) {
 			server(p).Ports = []corev1.ContainerPort{{ContainerPort: 9000}}
 		}, ""},
+		"the name of the gateway's port": {func(p *corev1.Pod, _ *v1alpha1.GovernedServer) {
+			server(p).Ports = []corev1.ContainerPort{{Name: "tidewaiter", ContainerPort: 9000}}
+		}, `the name "tidewaiter"`},
+		"the name of its control port, in an init container": {func(p *corev1.Pod, _ *v1alpha1.GovernedServer) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "first", Ports: []corev1.ContainerPort{{Name: "tidewaiter-ctl", ContainerPort: 9000}}}}
+		}, `the name "tidewaiter-ctl"`},
+		"another name": {func(p *corev1.Pod, _ *v1alpha1.GovernedServer) {
+			server(p).Ports = []corev1.ContainerPort{{Name: "tidewaiter-mcp", ContainerPort: 9000}}
+		}, ""},
+		"a command that is wrapped already": {func(p *corev1.Pod, s *v1alpha1.GovernedServer) {
+			stdio(s)
+			server(p).Command = append(wrapper(), server(p).Command...)
+		}, "already"},
+		"another container with such a command": {func(p *corev1.Pod, _ *v1alpha1.GovernedServer) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "more", Command: append(wrapper(), "sh")})
+		}, "already"},
 		"a server at the gateway's port": {func(_ *corev1.Pod, s *v1alpha1.GovernedServer) { s.Spec.Endpoint.URL = "http://127.0.0.1:9440/mcp" }, "use another"},
 		"stdio":                          {func(_ *corev1.Pod, s *v1alpha1.GovernedServer) { stdio(s) }, ""},
 		"stdio of no container":          {func(p *corev1.Pod, s *v1alpha1.GovernedServer) { stdio(s); server(p).Name = "other" }, "has no container"},
