@@ -57,6 +57,8 @@ func start(command []string, stderr io.Writer) (*process, error) {
 		_ = cmd.Wait() // state tells
 		killGroup(cmd) // what it started and left
 		close(p.exited)
+		// A process that left the group may hold the other end for ever; what was said before is read by then.
+		time.AfterFunc(patience, func() { _ = p.out.Close() })
 	}()
 	return p, nil
 }
