@@ -76,7 +76,7 @@ func (r *GovernedServerReconciler) gatewayTarget(ctx context.Context, server *v1
 	}
 	if pod == nil {
 		return discovery.Target{}, nil, &discovery.Error{
-			Kind: discovery.Unreachable, Cause: fmt.Sprintf("no pod of a gateway, with the label %s: %s, runs", v1alpha1.GovernLabel, server.Name),
+			Kind: discovery.Unreachable, Cause: fmt.Sprintf("no pod with a gateway and the label %s: %s runs; a pod gets its gateway when it is created", v1alpha1.GovernLabel, server.Name),
 		}
 	}
 	token, err := r.Through.Token(ctx, control.Audience(client.ObjectKeyFromObject(server)))
@@ -99,7 +99,8 @@ func (r *GovernedServerReconciler) governedPod(ctx context.Context, server *v1al
 	}
 	usable := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
 		_, alone := p.Labels[v1alpha1.StandaloneLabel]
-		return !canBeAsked(&p) || alone != standalone.Wanted(server)
+		// A label can be put on a pod that runs, a gateway cannot.
+		return !canBeAsked(&p) || alone != standalone.Wanted(server) || !alone && !sidecar.Has(&p)
 	})
 	if len(usable) == 0 {
 		return nil, nil

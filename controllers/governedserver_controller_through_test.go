@@ -21,6 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/discovery"
 	"github.com/tidewaiter/tidewaiter/internal/fixture"
+	"github.com/tidewaiter/tidewaiter/internal/sidecar"
 	"github.com/tidewaiter/tidewaiter/internal/tool"
 )
 
@@ -30,9 +31,13 @@ func governedPodOf(name, ip string, age time.Duration, edits ...func(*corev1.Pod
 			Namespace: "harbour", Name: name, UID: types.UID("uid-of-" + name), Labels: map[string]string{v1alpha1.GovernLabel: "cranes"},
 			CreationTimestamp: metav1.NewTime(made.Add(-age)),
 		},
+		Spec:   corev1.PodSpec{InitContainers: []corev1.Container{{Name: sidecar.GatewayContainer}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 	}, edits...)
 }
+
+// labelledLater has no gateway: its label came when it ran.
+func labelledLater(p *corev1.Pod) { p.Spec.InitContainers[0].Name = "prepare" }
 
 func notReady(p *corev1.Pod) { p.Status.Conditions = nil }
 
@@ -63,18 +68,20 @@ func TestTheGatewayOfAReadyPodIsAsked(t *testing.T) {
 		pods []client.Object
 		want string // the address, "" for none
 	}{
-		"one pod":                         {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour)}, "10.0.0.1"},
-		"the newest":                      {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour), governedPodOf("b", "10.0.0.2", time.Minute)}, "10.0.0.2"},
-		"a ready one before a newer":      {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour), governedPodOf("b", "10.0.0.2", time.Minute, notReady)}, "10.0.0.1"},
-		"one that is not ready, if alone": {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, notReady)}, "10.0.0.1"},
-		"IPv6":                            {[]client.Object{governedPodOf("a", "fd00::1", time.Hour)}, "[fd00::1]"},
-		"one that is going":               {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, going)}, ""},
-		"one without an address":          {[]client.Object{governedPodOf("a", "", time.Hour)}, ""},
-		"one that has ended":              {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })}, ""},
-		"one with the node's address":     {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, func(p *corev1.Pod) { p.Spec.HostNetwork = true })}, ""},
-		"one of another server":           {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, func(p *corev1.Pod) { p.Labels[v1alpha1.GovernLabel] = "barges" })}, ""},
-		"one of another namespace":        {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, func(p *corev1.Pod) { p.Namespace = "other" })}, ""},
-		"none":                            {nil, ""},
+		"one pod":                                {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour)}, "10.0.0.1"},
+		"the newest":                             {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour), governedPodOf("b", "10.0.0.2", time.Minute)}, "10.0.0.2"},
+		"a ready one before a newer":             {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour), governedPodOf("b", "10.0.0.2", time.Minute, notReady)}, "10.0.0.1"},
+		"one that is not ready, if alone":        {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, notReady)}, "10.0.0.1"},
+		"IPv6":                                   {[]client.Object{governedPodOf("a", "fd00::1", time.Hour)}, "[fd00::1]"},
+		"one that is going":                      {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, going)}, ""},
+		"one without an address":                 {[]client.Object{governedPodOf("a", "", time.Hour)}, ""},
+		"one that has ended":                     {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })}, ""},
+		"one with the node's address":            {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, func(p *corev1.Pod) { p.Spec.HostNetwork = true })}, ""},
+		"one of another server":                  {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, func(p *corev1.Pod) { p.Labels[v1alpha1.GovernLabel] = "barges" })}, ""},
+		"one of another namespace":               {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, func(p *corev1.Pod) { p.Namespace = "other" })}, ""},
+		"one that was labelled later":            {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, labelledLater)}, ""},
+		"a gateway, not what was labelled later": {[]client.Object{governedPodOf("a", "10.0.0.1", time.Hour, notReady), governedPodOf("b", "10.0.0.2", time.Minute, labelledLater)}, "10.0.0.1"},
+		"none":                                   {nil, ""},
 	} {
 		d := newDock(t, interceptor.Funcs{}, append(tc.pods, cranes(inThePod))...)
 		asked, err := askTools(t, d)

@@ -47,6 +47,11 @@ func takeOut(pod *corev1.Pod) error {
 	return nil
 }
 
+// Has tells whether a pod was made with a gateway in it.
+func Has(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == GatewayContainer })
+}
+
 func isOurs(container string) bool {
 	return container == GatewayContainer || container == copyContainer
 }
