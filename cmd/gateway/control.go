@@ -26,30 +26,31 @@ import (
 // podOptions are what a gateway in the server's pod is told.
 type podOptions struct {
 	controlListen string
-	ip            string
+	ips           []string
 }
 
 // check refuses what would tell everybody what only the operator is told.
-func (p podOptions) check(requester string) (netip.Addr, error) {
+func (p podOptions) check(requester string) ([]netip.Addr, error) {
 	if p.controlListen != "" && requester != "" {
-		return netip.Addr{}, errors.New("--control-listen: with --requester nobody is authenticated, so the operator cannot be told apart")
+		return nil, errors.New("--control-listen: with --requester nobody is authenticated, so the operator cannot be told apart")
 	}
-	if p.ip == "" {
-		return netip.Addr{}, nil
+	var ips []netip.Addr
+	for _, text := range p.ips {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("--pod-ip: %q is no address", text)
+		}
+		ips = append(ips, ip)
 	}
-	ip, err := netip.ParseAddr(p.ip)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("--pod-ip: %q is no address", p.ip)
-	}
-	return ip, nil
+	return ips, nil
 }
 
-// bypass looks for a way around the gateway where it knows the address of its pod; nil elsewhere.
-func bypass(ip netip.Addr, servers map[types.NamespacedName]*gateway.Server) *gateway.Bypass {
-	if !ip.IsValid() {
+// bypass looks for a way around the gateway where it knows the addresses of its pod; nil elsewhere.
+func bypass(ips []netip.Addr, servers map[types.NamespacedName]*gateway.Server) *gateway.Bypass {
+	if len(ips) == 0 {
 		return nil
 	}
-	return &gateway.Bypass{Servers: servers, PodIP: ip, Clock: clock.RealClock{}, Dial: (&net.Dialer{}).DialContext}
+	return &gateway.Bypass{Servers: servers, PodIPs: ips, Clock: clock.RealClock{}, Dial: (&net.Dialer{}).DialContext}
 }
 
 // serveControl serves the operator until the context ends, where there is a port for that.

@@ -37,7 +37,7 @@ func TestAGatewayInAPodTellsTheOperatorWhatItSees(t *testing.T) {
 	g := startGateway(t, options{
 		servers: []string{namespace + "/crane"}, publicURL: "http://gateway.example.com", votingRoots: []string{rootKey}, operatorNamespace: fixture.SystemNamespace,
 		name: "gw", receipts: filepath.Join(t.TempDir(), "r.jsonl"), allow: []string{"127.0.0.0/8"}, maxStaleness: 5 * time.Minute, drain: time.Second, cluster: account, stdout: io.Discard,
-		pod: podOptions{controlListen: address, ip: "127.0.0.1"},
+		pod: podOptions{controlListen: address, ips: []string{"127.0.0.1"}},
 	})
 	g.until("it is ready", func() error { return g.ask("/readyz", http.StatusOK) })
 	server := types.NamespacedName{Namespace: namespace, Name: "crane"}
@@ -87,9 +87,9 @@ func TestWhatAGatewayInAPodIsToldMustMakeSense(t *testing.T) {
 		want      string
 	}{
 		"outside of a pod":                       {podOptions{}, "crew", ""},
-		"in a pod":                               {podOptions{controlListen: ":9442", ip: "fd00::1"}, "", ""},
+		"in a pod":                               {podOptions{controlListen: ":9442", ips: []string{"10.0.0.1", "fd00::1"}}, "", ""},
 		"nobody is told apart, but the operator": {podOptions{controlListen: ":9442"}, "crew", "--control-listen"},
-		"an address that is none":                {podOptions{ip: "pod"}, "", "--pod-ip"},
+		"an address that is none":                {podOptions{ips: []string{"10.0.0.1", "pod"}}, "", "--pod-ip"},
 	} {
 		_, err := tc.pod.check(tc.requester)
 		if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {

@@ -78,7 +78,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	o.tls.addFlags(flags)
 	flags.StringVar(&o.opsListen, "ops-listen", "127.0.0.1:8081", "address of /healthz, /readyz and /metrics")
 	flags.StringVar(&o.pod.controlListen, "control-listen", "", "address at which the operator, by a token of its own, asks for the tools of the server; default: none")
-	flags.StringVar(&o.pod.ip, "pod-ip", "", "address of the pod that the gateway shares with the server, at which the server must not answer; default: nobody looks")
+	flags.StringSliceVar(&o.pod.ips, "pod-ip", nil, "addresses of the pod that the gateway shares with the server, at which the server must not answer; default: nobody looks")
 	flags.StringVar(&o.publicURL, "public-url", "", "scheme and host that agents reach the gateway at; with a server's path it is the audience of the tokens for that server. Default: the address of --listen, after https:// with --tls-cert-file and http:// without")
 	flags.StringArrayVar(&o.audiences, "audience", nil, "audience of a token that is taken besides a server's own; may be repeated")
 	flags.StringArrayVar(&o.origins, "allow-origin", nil, "origin whose pages in a browser may send requests, besides that of --public-url; may be repeated")
@@ -117,7 +117,7 @@ type parsed struct {
 	oidc    *identity.Issuer // nil without one
 	shown   *certificate     // nil without TLS
 	limits  gateway.Limits
-	podIP   netip.Addr // not valid outside of a server's pod
+	podIPs  []netip.Addr // none outside of a server's pod
 }
 
 // check reads what can be judged without asking anybody.
@@ -132,7 +132,7 @@ func (o *options) check() (p parsed, err error) {
 	case utf8.RuneCountInString(o.requester) > 256:
 		return p, errors.New("--requester has at most 256 characters")
 	}
-	if p.podIP, err = o.pod.check(o.requester); err != nil {
+	if p.podIPs, err = o.pod.check(o.requester); err != nil {
 		return p, err
 	}
 	if p.limits, err = o.limits.check(); err != nil {

@@ -124,7 +124,7 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 	}
 	votes := &gateway.Keyring{Cache: keys, Client: p.live, Namespace: o.operatorNamespace, Roots: flags.roots, Clock: clock.RealClock{}, Metrics: metrics}
 	p.watcher = &gateway.Watcher{Cache: watched, Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Allow: flags.allow, Metrics: metrics, Library: policy.NewLibrary(), OperatorNamespace: o.operatorNamespace}
-	p.acknowledger = &gateway.Acknowledger{Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Gateway: o.name, Jitter: rand.Float64, Metrics: metrics, Bypass: bypass(flags.podIP, flags.servers)}
+	p.acknowledger = &gateway.Acknowledger{Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Gateway: o.name, Jitter: rand.Float64, Metrics: metrics, Bypass: bypass(flags.podIPs, flags.servers)}
 	p.door = &door{votes: votes, gateway: &gateway.Gateway{
 		Servers: flags.servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
 		Everybody: o.requester, Loopback: loopback,

@@ -28,8 +28,8 @@ const (
 // would walk around the gateway. It sends nothing.
 type Bypass struct {
 	Servers map[types.NamespacedName]*Server
-	// PodIP is the address of the pod.
-	PodIP netip.Addr
+	// PodIPs are the addresses of the pod: one, or one of each family.
+	PodIPs []netip.Addr
 	Clock clock.WithTicker
 	// Dial connects.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -79,7 +79,7 @@ func (b *Bypass) note(key types.NamespacedName, word string) {
 	b.found[key] = word
 }
 
-// look connects to the server's port at the pod's address. That nobody answers there tells something only while the server
+// look connects to the server's port at the pod's addresses. That nobody answers there tells something only while the server
 // answers on loopback.
 func (b *Bypass) look(ctx context.Context, server *Server) string {
 	snap := server.Snapshot()
@@ -90,8 +90,10 @@ func (b *Bypass) look(ctx context.Context, server *Server) string {
 	if !ok {
 		return ""
 	}
-	if b.answers(ctx, b.PodIP, local.Port) {
-		return bypassOpen
+	for _, address := range b.PodIPs {
+		if b.answers(ctx, address, local.Port) {
+			return bypassOpen
+		}
 	}
 	for _, address := range local.Addresses {
 		if b.answers(ctx, address.Addr(), local.Port) {

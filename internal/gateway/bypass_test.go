@@ -24,7 +24,7 @@ func listen(t *testing.T, address string, port int) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// The pod has the address 127.0.0.3, its loopback is 127.0.0.1.
+// The pod has the addresses 127.0.0.3 and ::1, its loopback is 127.0.0.1.
 func TestAServerThatAnswersAtThePodsAddressIsFound(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -34,6 +34,7 @@ func TestAServerThatAnswersAtThePodsAddressIsFound(t *testing.T) {
 		"on loopback only":    {[]string{"127.0.0.1"}, "Closed"},
 		"on every address":    {[]string{"0.0.0.0"}, "Open"},
 		"at the pod's only":   {[]string{"127.0.0.3"}, "Open"},
+		"at the pod's second": {[]string{"127.0.0.1", "[::1]"}, "Open"},
 		"on both, one by one": {[]string{"127.0.0.1", "127.0.0.3"}, "Open"},
 		"on another loopback": {[]string{"127.0.0.2"}, ""},
 	} {
@@ -45,7 +46,7 @@ func TestAServerThatAnswersAtThePodsAddressIsFound(t *testing.T) {
 			r.edit(func() {
 				r.governed.Spec.Endpoint = v1alpha1.Endpoint{URL: fmt.Sprintf("http://127.0.0.1:%d/mcp", port)}
 			})
-			b := &Bypass{Servers: r.gateway.Servers, PodIP: netip.MustParseAddr("127.0.0.3"), Clock: r.clock, Dial: (&net.Dialer{}).DialContext}
+			b := &Bypass{Servers: r.gateway.Servers, PodIPs: []netip.Addr{netip.MustParseAddr("127.0.0.3"), netip.MustParseAddr("::1")}, Clock: r.clock, Dial: (&net.Dialer{}).DialContext}
 			if got := b.look(t.Context(), r.server); got != tc.want {
 				t.Errorf("found %q, want %q", got, tc.want)
 			}
@@ -57,7 +58,7 @@ func TestAServerElsewhereIsNotLookedAt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.edit(func() { r.governed.Spec.Endpoint = v1alpha1.Endpoint{URL: "https://mcp.example.com/mcp"} })
-	b := &Bypass{Servers: r.gateway.Servers, PodIP: netip.MustParseAddr("127.0.0.3"), Clock: r.clock}
+	b := &Bypass{Servers: r.gateway.Servers, PodIPs: []netip.Addr{netip.MustParseAddr("127.0.0.3"), netip.MustParseAddr("::1")}, Clock: r.clock}
 	if got := b.look(t.Context(), r.server); got != "" {
 		t.Errorf("found %q", got)
 	}

@@ -63,11 +63,11 @@ func Volumes() []corev1.Volume {
 // does not keep a Job from ending.
 func (i *injection) gateway() corev1.Container {
 	c := Container(i.server, i.settings, publicURL(i.server))
-	c.Args = append(c.Args, "--pod-ip=$(POD_IP)")
+	c.Args = append(c.Args, "--pod-ip=$(POD_IPS)")
 	for _, address := range i.local.Addresses {
 		c.Args = append(c.Args, "--allow-address="+address.String())
 	}
-	c.Env = append(c.Env, fromPod("POD_IP", "status.podIP"))
+	c.Env = append(c.Env, fromPod("POD_IPS", "status.podIPs"))
 	c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	return c
 }
