@@ -171,6 +171,9 @@ func TestPeopleDecideOnARealAPI(t *testing.T) {
 	y.expect(t, "cranes-used", v1alpha1.PhaseApproved)
 	y.expect(t, "cranes-dismissed", v1alpha1.PhaseDismissed)
 	y.expect(t, "cranes-taken-back", v1alpha1.PhaseApproved)
+	// A manager tells what it sees; what is over before it looks it does not.
+	y.expectEvents(t, "cranes-used", "Approved")
+	y.expectEvents(t, "cranes-taken-back", "Approved")
 	y.patch(t, "cranes-taken-back", `{"decision":"Denied","reason":"not today"}`)
 	y.expect(t, "cranes-taken-back", v1alpha1.PhaseDenied)
 
