@@ -30,7 +30,7 @@ type Bypass struct {
 	Servers map[types.NamespacedName]*Server
 	// PodIPs are the addresses of the pod: one, or one of each family.
 	PodIPs []netip.Addr
-	Clock clock.WithTicker
+	Clock  clock.WithTicker
 	// Dial connects.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
