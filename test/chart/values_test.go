@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	kyaml "sigs.k8s.io/yaml"
 )
 
 // TestValues has for every refusal the twin that is taken.
@@ -26,8 +29,16 @@ func TestValues(t *testing.T) {
 		"a number as text":                        {"manager: {replicas: 2}", "manager: {replicas: '2'}", "got string, want integer"},
 		"an address without a length":             {"manager: {allowAddresses: [10.1.2.3/32]}", "manager: {allowAddresses: [10.1.2.3]}", "does not match pattern"},
 		"a lifetime without a unit":               {"manager: {votingKeyLifetime: 720h}", "manager: {votingKeyLifetime: '720'}", "does not match pattern"},
+		"a tag that goes on below":                {"image: {tag: v1.10_a-b}", "image: {tag: \"1\\n        securityContext: {privileged: true}\"}", "'/image/tag': "},
+		"a repository that is two words":          {"image: {repository: 'registry.example.com:5000/a/b-c'}", "image: {repository: 'a b'}", "'/image/repository': "},
+		"a tag of the gateway that is a comment":  {"gateway: {image: {tag: '1'}}", "gateway: {image: {tag: '#1'}}", "'/gateway/image/tag': "},
+		"a Secret to pull with in capitals":       {"image: {pullSecrets: [{name: a.b-c}]}", "image: {pullSecrets: [{name: A}]}", "'/image/pullSecrets/0/name'"},
+		"a Secret to pull with without a name":    {"image: {pullSecrets: [{name: a}]}", "image: {pullSecrets: [{name: ''}]}", "'/image/pullSecrets/0/name'"},
+		"a Secret that is a path":                 {"manager: {notifySecret: a}", "manager: {notifySecret: a/b}", "'/manager/notifySecret'"},
+		"a priority class that is two words":      {"manager: {priorityClassName: 'yes'}", "manager: {priorityClassName: 'a: b'}", "'/manager/priorityClassName'"},
+		"a peer that is nobody in particular":     {"networkPolicy: {metricsFrom: [{namespaceSelector: {}}]}", "networkPolicy: {metricsFrom: [{}]}", "'/networkPolicy/metricsFrom/0': minProperties"},
 		"a digest that is short":                  {"image: {digest: 'sha256:" + strings.Repeat("0", 64) + "'}", "image: {digest: 'sha256:00'}", "does not match pattern"},
-		"an image of a gateway without a name":    {"gateway: {image: {repository: registry.example.com/gateway}}", "gateway: {image: {repository: ''}}", "'/gateway/image/repository': minLength"},
+		"an image of a gateway without a name":    {"gateway: {image: {repository: registry.example.com/gateway}}", "gateway: {image: {repository: ''}}", "'/gateway/image/repository': '' does not match pattern"},
 		"a resource that is no quantity":          {"gateway: {resources: {requests: {cpu: 50m, memory: 1.5Gi}}}", "gateway: {resources: {requests: {cpu: much}}}", "'/gateway/resources/requests/cpu'"},
 		"two resources in one":                    {"gateway: {resources: {limits: {cpu: 2}}}", "gateway: {resources: {limits: {'cpu=1,memory': 1}}}", "additional properties 'cpu=1,memory' not allowed"},
 		"resources of another kind":               {"gateway: {resources: {limits: {}}}", "gateway: {resources: {image: {}}}", "additional properties 'image' not allowed"},
@@ -165,4 +176,22 @@ func rowsOf(t *testing.T, prefix string, mapping *yaml.Node) []row {
 		found = append(found, row{name, string(shown), comment})
 	}
 	return found
+}
+
+// A name may look like something else to a reader of YAML.
+func TestANameIsTextWhateverItLooksLike(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"yes", "1", "1e3", "null", "a"} {
+		values := valuesFile(t, "manager: {notifySecret: '"+name+"', priorityClassName: '"+name+"'}\nimage: {pullSecrets: [{name: '"+name+"'}]}")
+		manifest := helm(t, "template", release, chart, "--values", values, "--show-only", "templates/deployment.yaml")
+		var is appsv1.Deployment
+		if err := kyaml.UnmarshalStrict([]byte(manifest), &is); err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		spec := is.Spec.Template.Spec
+		if got := []string{spec.Volumes[0].Secret.SecretName, spec.PriorityClassName, spec.ImagePullSecrets[0].Name}; !slices.Equal(got, []string{name, name, name}) {
+			t.Errorf("%q became %q", name, got)
+		}
+	}
 }
