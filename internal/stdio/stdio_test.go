@@ -303,24 +303,17 @@ func TestASecondRequestWithTheSameIDIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, as("mcp"))
 	id := r.session(t)
+	until(t, "initialize is over", func() bool { return r.underWay() == 0 })
 	hang := `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"hang"}}`
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		r.send(t, id, hang)
 	}()
-	until(t, "the first is under way, the second refused", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, r.url, strings.NewReader(hang))
-		req.Header.Set(sessionHeader, id)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode == http.StatusBadRequest
-	})
+	until(t, "the first is under way", func() bool { return r.underWay() == 1 })
+	if status, _, body := r.send(t, id, hang); status != http.StatusBadRequest {
+		t.Errorf("the second: %d %s, want 400", status, body)
+	}
 	r.send(t, id, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`)
 	r.end(r.Server.session(id))
 	<-done
