@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -490,7 +491,17 @@ func (a answer) request() string {
 
 // call sends a tools/call and returns its answer.
 func (d *door) call(name, arguments string, headers ...string) answer {
-	return d.post(d.w.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments), headers...)
+	d.w.t.Helper()
+	var got answer
+	// When the tools have changed just now the gateway may have to ask the server again, and says so.
+	d.w.eventually("the gateway can say what "+name+" is", func() error {
+		got = d.post(d.w.t.Context(), fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments), headers...)
+		if got.code() == "DefinitionUnavailable" {
+			return errors.New(got.raw)
+		}
+		return nil
+	})
+	return got
 }
 
 // post sends one message and returns its answer; headers are name, value, name, value…
