@@ -82,8 +82,8 @@ func whoIs(ctx context.Context, cluster *rest.Config, token string) (string, err
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return "", errNotTaken
-	case apierrors.IsForbidden(err):
-		return "", fmt.Errorf("ask the API server whose token it is: neither the gateway may create tokenreviews nor the token's owner selfsubjectreviews: %w", err)
+	case apierrors.IsForbidden(err): // so does an API server that has just started, until it has read who may what
+		return "", fmt.Errorf("%w: ask the API server whose token it is: neither the gateway may create tokenreviews nor the token's owner selfsubjectreviews: %w", ErrUnavailable, err)
 	case err != nil:
 		return "", fmt.Errorf("%w: ask the API server whose token it is: %w", ErrUnavailable, err)
 	}
