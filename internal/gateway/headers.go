@@ -13,10 +13,25 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/wire"
 )
 
-// hopByHop headers belong to one connection (RFC 9110, 7.6.1) and are never relayed.
-var hopByHop = []string{
-	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade",
+// hopByHop tells whether a header belongs to one connection (RFC 9110, 7.6.1); none of those is ever relayed. The name is
+// canonical, as net/http reads it: a switch on it costs every message less than looking it up.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade":
+		return true
+	}
+	return false
+}
+
+// ofBody tells whether a header of an answer says what is wrong once a byte of the body changes; a body that stays whole
+// is given its length anew.
+func ofBody(name string) bool {
+	switch name {
+	case "Content-Length", "Etag", "Content-Md5", "Digest":
+		return true
+	}
+	return false
 }
 
 // headerPolicy says which headers of the agent the server gets.
@@ -73,7 +88,7 @@ func mayPass(name string, policy headerPolicy) bool {
 		sessionHeader, mcp.HeaderProtocolVersion, mcp.HeaderMethod, mcp.HeaderName:
 		return true
 	}
-	if slices.Contains(hopByHop, name) || namesUser(name) {
+	if hopByHop(name) || namesUser(name) {
 		return false
 	}
 	// What MCP does not define, Mcp-Tenant say, could mean anything.
@@ -83,18 +98,13 @@ func mayPass(name string, policy headerPolicy) bool {
 // copyHeader passes on the headers of an answer.
 func copyHeader(dst, src http.Header) {
 	for name, values := range src {
-		if !slices.Contains(hopByHop, name) {
+		if !hopByHop(name) && !ofBody(name) {
 			dst[name] = values
 		}
 	}
 	for _, name := range wire.ConnectionTokens(src) {
 		dst.Del(name)
 	}
-	// Any of these would be wrong once a byte of the body changes; a body that stays whole is given its length anew.
-	dst.Del("Content-Length")
-	dst.Del("Etag")
-	dst.Del("Content-Md5")
-	dst.Del("Digest")
 }
 
 func contentType(h http.Header) string {

@@ -66,12 +66,12 @@ func (g *Gateway) send(ctx context.Context, server *Server, out outbound) (resp 
 			transport = up.fresh()
 			failpoint.Hit(failpoint.Sending)
 		}
-		var first, second attempt
+		var first attempt
 		resp, err = server.try(ctx, up, transport, out, &first)
 		sent = first.connected.Load()
 		if err != nil && out.again && sent && !first.answered.Load() && ctx.Err() == nil {
 			g.Metrics.retried(server.Key)
-			resp, err = server.try(ctx, up, up.fresh(), out, &second)
+			resp, err = server.try(ctx, up, up.fresh(), out, &attempt{})
 		}
 	}
 	g.healthy(server, pass, outcomeFor(ctx, resp, err))

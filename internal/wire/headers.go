@@ -69,7 +69,7 @@ func guarded(name string) bool {
 // ConnectionTokens returns the names of headers that a message says belong to its connection alone.
 func ConnectionTokens(header http.Header) []string {
 	var names []string
-	for _, line := range header.Values("Connection") {
+	for _, line := range header["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
 			names = append(names, strings.TrimSpace(name))
 		}
