@@ -246,7 +246,12 @@ func (r *rig) promote() {
 
 // redefine has the server say something else of a tool; with learned the manager knows.
 func (r *rig) redefine(name string, learned bool) (digest string) {
-	changed := describe(r.t, name, "changed")
+	return r.redefineAs(name, "changed", learned)
+}
+
+// redefineAs is redefine with what the server says of the tool.
+func (r *rig) redefineAs(name, description string, learned bool) (digest string) {
+	changed := describe(r.t, name, description)
 	r.edit(func() {
 		for i := range r.listed {
 			if r.listed[i].Name == name {

@@ -191,36 +191,53 @@ const (
 	listWithin = 10 * time.Second
 )
 
+// listings is how often the server is asked for one call, where the manager learns of something new while it is asked.
+const listings = 3
+
 // define returns the definition of a tool that a call will meet. It asks the server when what it said before is not
 // what was classified, at most every listEvery and whenever the manager has learned of something new: nobody is asked
-// about a definition that is gone. The listing is shared by all calls that wait for one, and does not end
-// with the call that began it.
+// about a definition that is gone.
 func (s *Server) define(ctx context.Context, name string) (tool.Descriptor, error) {
+	for range listings {
+		definition, overtaken, err := s.defineNow(ctx, name)
+		if !overtaken {
+			return definition, err
+		}
+	}
+	return tool.Descriptor{}, errNotDefined
+}
+
+// defineNow asks the server once, if at all; overtaken tells that the manager learned of something new meanwhile. The
+// listing is shared by all calls that wait for one, and does not end with the call that began it.
+func (s *Server) defineNow(ctx context.Context, name string) (definition tool.Descriptor, overtaken bool, err error) {
 	up, snap := s.upstream.Load(), s.Snapshot()
 	if up == nil || snap == nil || up.digest != snap.EndpointDigest {
-		return tool.Descriptor{}, errNotDefined // what is dialled is not what is governed, for a moment
+		return tool.Descriptor{}, false, errNotDefined // what is dialled is not what is governed, for a moment
 	}
 	if d, ok := s.defined(name); ok {
-		return d, nil
+		return d, false, nil
 	}
 	listed := s.listing.DoChan(up.digest, func() (any, error) {
 		return nil, s.list(context.WithoutCancel(ctx), up)
 	})
 	select {
 	case <-ctx.Done():
-		return tool.Descriptor{}, fmt.Errorf("%w: %w", errNotDefined, ctx.Err())
+		return tool.Descriptor{}, false, fmt.Errorf("%w: %w", errNotDefined, ctx.Err())
 	case result := <-listed:
 		if result.Err != nil {
-			return tool.Descriptor{}, fmt.Errorf("%w: %w", errNotDefined, result.Err)
+			return tool.Descriptor{}, false, fmt.Errorf("%w: %w", errNotDefined, result.Err)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, ok := s.definitions[name]
-	if !ok || s.listedAt.IsZero() { // the manager learned of something new while the server was asked: ask it again
-		return tool.Descriptor{}, errNotDefined
+	switch {
+	case s.listedAt.IsZero():
+		return tool.Descriptor{}, true, nil
+	case !ok:
+		return tool.Descriptor{}, false, errNotDefined
 	}
-	return d, nil
+	return d, false, nil
 }
 
 // list asks the server for its tools, unless that was done just now.

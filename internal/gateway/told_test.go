@@ -5,6 +5,8 @@ package gateway
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -45,32 +47,31 @@ func TestNobodyIsAskedAboutADefinitionThatIsGone(t *testing.T) {
 
 func TestAListingThatTheManagerOvertakesCountsForNothing(t *testing.T) {
 	t.Parallel()
-	for name, learned := range map[string]bool{"the manager learns meanwhile": true, "nothing happens meanwhile": false} {
+	for name, overtaken := range map[string]int{
+		"nothing happens meanwhile": 0, "the manager learns meanwhile": 1, "the manager learns all the time": math.MaxInt,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			digest := r.digest("update_invoice")
-			overtaken := false
+			digest, asked := r.digest("update_invoice"), 0
 			r.server.List = func(ctx context.Context, up endpoint.Upstream) ([]tool.Descriptor, error) {
 				seen, err := r.list(ctx, up)
-				if learned && !overtaken {
-					overtaken = true
-					digest = r.redefine("update_invoice", true)
+				if asked++; asked <= overtaken {
+					digest = r.redefineAs("update_invoice", fmt.Sprint("changed for the time ", asked), true)
 				}
 				return seen, err
 			}
-			body := toolCall("update_invoice", `{"n":1}`)
-			got := r.post(body)
-			if learned {
-				if got.code() != codeUndefined || got.meta(t)["retryAfterSeconds"] == nil || len(r.requests()) > 0 {
-					t.Errorf("%d requests, want a word to come again: %s", len(r.requests()), got.body)
-				}
-				got = r.post(body)
-			}
-			if got.code() != codePending || r.request().Spec.ToolDigest != digest {
-				t.Errorf("asked about %s, want %s: %s", r.request().Spec.ToolDigest, digest, got.body)
-			}
+			got := r.post(toolCall("update_invoice", `{"n":1}`))
 			r.nothingSent()
+			if overtaken > listings {
+				if got.code() != codeUndefined || got.meta(t)["retryAfterSeconds"] == nil || len(r.requests()) > 0 || asked != listings {
+					t.Errorf("asked %d times, %d requests, want a word to come again: %s", asked, len(r.requests()), got.body)
+				}
+				return
+			}
+			if got.code() != codePending || r.request().Spec.ToolDigest != digest || asked != overtaken+1 {
+				t.Errorf("asked %d times; a person about %s, want %s: %s", asked, r.request().Spec.ToolDigest, digest, got.body)
+			}
 		})
 	}
 }
