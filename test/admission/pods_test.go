@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -148,6 +149,63 @@ func (b berth) forged(t *testing.T) *corev1.Pod {
 	p.ObjectMeta = metav1.ObjectMeta{Namespace: b.namespace, Name: "forged", Labels: p.Labels, Annotations: p.Annotations}
 	gatewayIn(p).Image = "evil"
 	return p
+}
+
+// A pod gets its gateway when it is created. What is done to it later would take it away, or claim one that is none.
+func TestAPodKeepsTheGatewayThatItGot(t *testing.T) {
+	t.Parallel()
+	b := newBerth(t)
+	plane.Grant(t, b.namespace, plane.User(t, "author-"+b.namespace), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}})
+	governed, tools, free := b.pod("governed", "billing"), b.pod("tools", "tools"), b.pod("free", "")
+	faked := b.pod("faked", "")
+	faked.Spec.InitContainers = []corev1.Container{{Name: sidecar.GatewayContainer, Image: "evil", SecurityContext: faked.Spec.Containers[0].SecurityContext}}
+	for _, p := range []*corev1.Pod{governed, tools, free, faked} {
+		must(t, b.author.Create(t.Context(), p))
+	}
+	if gatewayIn(governed) == nil || gatewayIn(tools) == nil || gatewayIn(free) != nil {
+		t.Fatal("not the pods that are governed have a gateway")
+	}
+	// image patches the image of a container by its name.
+	image := func(kind, name string) client.Patch {
+		return client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"`+kind+`":[{"name":"`+name+`","image":"other:2"}]}}`))
+	}
+	label := func(key, value string) client.Patch {
+		return merge(`{"metadata":{"labels":{"` + key + `":` + value + `}}}`)
+	}
+	for name, tc := range map[string]struct {
+		pod    *corev1.Pod
+		patch  client.Patch
+		status bool
+		taken  bool
+	}{
+		"a label that comes later":                {free, label(v1alpha1.GovernLabel, `"billing"`), false, false},
+		"one that comes by the status":            {free, label(v1alpha1.GovernLabel, `"billing"`), true, false},
+		"one for a gateway of somebody else":      {faked, label(v1alpha1.GovernLabel, `"billing"`), false, false},
+		"both labels of a standalone gateway":     {free, merge(`{"metadata":{"labels":{"tidewaiter.dev/govern":"billing","tidewaiter.dev/standalone":"true"}}}`), false, false},
+		"another server":                          {governed, label(v1alpha1.GovernLabel, `"tools"`), false, false},
+		"the label goes":                          {governed, label(v1alpha1.GovernLabel, `null`), false, false},
+		"the label goes by the status":            {governed, label(v1alpha1.GovernLabel, `null`), true, false},
+		"it becomes one of a standalone gateway":  {governed, label(v1alpha1.StandaloneLabel, `"true"`), false, false},
+		"the gateway's image":                     {governed, image("initContainers", sidecar.GatewayContainer), false, false},
+		"the image that the gateway is copied of": {tools, image("initContainers", "tidewaiter-copy"), false, false},
+		"another label":                           {governed, label("tier", `"back"`), false, true},
+		"another label by the status":             {governed, label("tier", `"back"`), true, true},
+		"the server's image":                      {governed, image("containers", "server"), false, true},
+		"a label of a pod that is not governed":   {free, label("tier", `"back"`), false, true},
+		"its image":                               {free, image("containers", "server"), false, true},
+	} {
+		var err error
+		if tc.status {
+			err = b.author.Status().Patch(t.Context(), tc.pod.DeepCopy(), tc.patch, client.DryRunAll)
+		} else {
+			err = b.author.Patch(t.Context(), tc.pod.DeepCopy(), tc.patch, client.DryRunAll)
+		}
+		if tc.taken {
+			taken(t, name, err)
+		} else {
+			refused(t, name, podsPolicy, err)
+		}
+	}
 }
 
 // The pods of a standalone gateway hold no server, and start without the operator.

@@ -32,6 +32,8 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 	approvers := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "approve-billing"}}
 	must(t, admin(t).Create(ctx, approvers.DeepCopy()))
 	dry := client.DryRunAll
+	pod := berth{namespace: c.namespace}.pod("labelled-later", "")
+	must(t, admin(t).Create(ctx, pod.DeepCopy()))
 	plane.Grant(t, c.namespace, c.editor.cfg, leases("create"))
 
 	attacks := map[string]func(context.Context) error{
@@ -57,6 +59,9 @@ func TestWithoutAPolicyItsAttackSucceeds(t *testing.T) {
 		},
 		standalonePolicy: func(ctx context.Context) error {
 			return c.manager.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "anybody"}}, dry)
+		},
+		podsPolicy: func(ctx context.Context) error {
+			return admin(t).Patch(ctx, pod.DeepCopy(), merge(`{"metadata":{"labels":{"tidewaiter.dev/govern":"billing"}}}`), dry)
 		},
 		networksPolicy: func(ctx context.Context) error {
 			return c.manager.Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "closed"}}, dry)

@@ -51,6 +51,7 @@ const (
 	definitionsPolicy    = "tidewaiter-definitions"
 	networksPolicy       = "tidewaiter-networks"
 	standalonePolicy     = "tidewaiter-standalone"
+	podsPolicy           = "tidewaiter-pods"
 )
 
 // actor is somebody with rights in one namespace.
