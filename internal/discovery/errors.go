@@ -74,6 +74,9 @@ func dialError(err error) *Error {
 	if forbidden, ok := errors.AsType[*netguard.ForbiddenError](err); ok {
 		return &Error{Kind: AddressForbidden, Cause: "the server's address is refused: " + forbidden.Error()}
 	}
+	if errors.Is(err, netguard.ErrSwitches) {
+		return protocolError("the server switches to another protocol, which nobody asked for")
+	}
 	if cause := tlsCause(err); cause != "" {
 		return unreachable(cause)
 	}

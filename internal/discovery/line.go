@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
 )
 
 // errTooLarge ends an answer that is longer than it may be.
@@ -62,7 +64,7 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	req = req.Clone(ctx)
 	maps.Copy(req.Header, l.headers)
-	resp, err := l.base.RoundTrip(req)
+	resp, err := netguard.Plain(l.base.RoundTrip(req))
 	if err != nil {
 		l.begin(&exchange{head: dialError(err)})
 		return nil, err

@@ -116,7 +116,7 @@ func ask(ctx context.Context, target Target) (*http.Response, error) {
 		return nil, unreachable("the gateway's address is no URL")
 	}
 	req.Header = target.Headers.Clone()
-	resp, err := (&http.Client{Transport: target.Transport, CheckRedirect: netguard.NoRedirect}).Do(req)
+	resp, err := netguard.Plain((&http.Client{Transport: target.Transport, CheckRedirect: netguard.NoRedirect}).Do(req))
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, unreachable("the gateway in the pod does not answer in time")

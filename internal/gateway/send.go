@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/tidewaiter/tidewaiter/internal/failpoint"
+	"github.com/tidewaiter/tidewaiter/internal/netguard"
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 	"github.com/tidewaiter/tidewaiter/internal/tracing"
 )
@@ -100,7 +101,7 @@ func (s *Server) try(ctx context.Context, up *dialled, transport *http.Transport
 		// Without GetBody the transport cannot send a call a second time.
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := netguard.Plain(transport.RoundTrip(req)) //nolint:bodyclose // whoever gets it closes it
 	out.span.Received(resp, err)
 	if err != nil && ctx.Err() == nil && s.unreached.due(s.Clock.Now()) { // the agent is not told why
 		log.FromContext(ctx).Error(err, "MCP server not reached", "server", s.Key.String())

@@ -6,6 +6,7 @@ package netguard
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -77,6 +78,18 @@ func (p Policy) Transport(tlsConfig *tls.Config) *http.Transport {
 
 // NoRedirect is for http.Client.CheckRedirect: the redirect itself is the answer.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// ErrSwitches: the server took the connection for a protocol that nobody asked for.
+var ErrSwitches = errors.New("the server switches to another protocol, which nobody asked for")
+
+// Plain returns the answer to a request that asked for no other protocol. An answer that switches to one all the same is
+// given up: net/http leaves its connection to whoever has the answer, and no context ends a read of it any more.
+func Plain(resp *http.Response, err error) (*http.Response, error) {
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		return nil, errors.Join(ErrSwitches, resp.Body.Close())
+	}
+	return resp, err
+}
 
 // ParsePrefixes reads a list of CIDR blocks or single addresses, as the flag --allow-address takes them.
 func ParsePrefixes(values []string) ([]netip.Prefix, error) {

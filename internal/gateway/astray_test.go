@@ -1,0 +1,64 @@
+// Copyright The Tidewaiter Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
+)
+
+// messages of every kind that goes its own way through the gateway.
+func everyWay(r *rig) map[string]struct{ method, body string } {
+	return map[string]struct{ method, body string }{
+		"a read":           {http.MethodPost, toolCall("get_invoice", `{}`)},
+		"an effect":        {http.MethodPost, r.approved("delete_account")},
+		"a list":           {http.MethodPost, listCall},
+		"another method":   {http.MethodPost, ping},
+		"a task":           {http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"t"}}`},
+		"a stream":         {http.MethodGet, ""},
+		"end of a session": {http.MethodDelete, ""},
+	}
+}
+
+// A server takes the connection for another protocol, unasked, and then says nothing: net/http leaves such a connection to
+// the gateway alone, and no time limit ends it.
+func TestAServerThatSwitchesToAnotherProtocolHoldsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\nContent-Type: application/json\r\n\r\n")
+		<-over
+	})
+	r.gateway.Limits.Failures = 1000
+	for name, tc := range everyWay(r) {
+		answer := make(chan got, 1)
+		go func() { answer <- r.do(t.Context(), tc.method, tc.body) }()
+		var got got
+		r.until(name+" has its answer", func() bool {
+			select {
+			case got = <-answer:
+				return true
+			default:
+				return false
+			}
+		})
+		if got.status != http.StatusBadGateway && got.code() != codeAmbiguous {
+			t.Errorf("%s: HTTP %d %v: %s", name, got.status, got.err, got.body)
+		}
+	}
+	if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseAmbiguous {
+		t.Errorf("the request is %s", phase)
+	}
+}
