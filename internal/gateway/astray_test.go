@@ -4,8 +4,10 @@
 package gateway
 
 import (
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
@@ -60,5 +62,35 @@ func TestAServerThatSwitchesToAnotherProtocolHoldsNothing(t *testing.T) {
 	}
 	if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseAmbiguous {
 		t.Errorf("the request is %s", phase)
+	}
+}
+
+func TestARedirectDoesNotReachTheAgent(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{300, 301, 302, 303, 307, 308} {
+		for _, kind := range []string{"application/json", "text/event-stream", "text/html", ""} {
+			t.Run(fmt.Sprint(status, " ", kind), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				r.upstream.answers(func(w http.ResponseWriter, rq *http.Request) {
+					w.Header().Set("Location", r.upstream.URL+"/past-the-gateway")
+					answerStatus(status, kind, "moved")(w, rq)
+				})
+				for name, tc := range everyWay(r) {
+					got := r.do(t.Context(), tc.method, tc.body)
+					if got.status != http.StatusBadGateway || got.header.Get("Location") != "" || !strings.Contains(got.body, "is a redirect") {
+						t.Errorf("%s: HTTP %d, %v: %s", name, got.status, got.header, got.body)
+					}
+				}
+				if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseAmbiguous {
+					t.Errorf("the request is %s", phase)
+				}
+			})
+		}
+	}
+	r := newRig(t) // what sends nobody anywhere passes
+	r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotModified) })
+	if got := r.do(t.Context(), http.MethodGet, ""); got.status != http.StatusNotModified {
+		t.Errorf("HTTP %d: %s", got.status, got.body)
 	}
 }

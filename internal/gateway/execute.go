@@ -302,6 +302,10 @@ func (e *execution) relayWhole(resp *http.Response) {
 }
 
 func (e *execution) answerWhole(resp *http.Response, body []byte) {
+	if redirects(resp) {
+		e.reply.refuse(badAnswer(isRedirect))
+		return
+	}
 	isJSON := contentType(resp.Header) == kindJSON
 	body = e.span.Watch(sanitize(e.message.ID))(body) // whatever it is said to be: a client may look
 	if !e.reply.committed {

@@ -49,6 +49,8 @@ func (f relay) run(w http.ResponseWriter, resp *http.Response) {
 	}
 	kind := readableAs(resp.Header)
 	switch {
+	case redirects(resp):
+		f.refuse(w, badAnswer(isRedirect))
 	case f.transform != nil && isEncoded(resp.Header):
 		f.refuse(w, badAnswer("is encoded although it was not asked to be"))
 	case f.transform != nil && kind == kindEvents:
@@ -154,6 +156,15 @@ func (f relay) cut(reason string) {
 	f.Metrics.cutShort(f.server.Key, reason)
 	panic(http.ErrAbortHandler)
 }
+
+// redirects tells whether an answer sends the client somewhere else. Most clients go there by themselves, with the message
+// and past the gateway.
+func redirects(resp *http.Response) bool {
+	return resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest && resp.StatusCode != http.StatusNotModified
+}
+
+// isRedirect says what is wrong with one, and how to mend it.
+const isRedirect = "is a redirect, which is not passed on; if the MCP server is at another address, its GovernedServer has to name that"
 
 // refuseSize stands in for an answer that is too large, of which nothing has passed.
 func (f relay) refuseSize(w http.ResponseWriter) {
