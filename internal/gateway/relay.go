@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -236,7 +237,7 @@ func rewriteEvent(event wire.Event, transform func([]byte) []byte) []byte {
 		return nil
 	case loud:
 		return eventOf(message)
-	case same && (bytes.IndexByte(event.Data, '\n') < 0 || !mightHide(event.Data)):
+	case same && (!hasLineEnd(event.Data) || !mightHide(event.Data)):
 		return event.Raw
 	default:
 		return event.WithData(oneLine(message))
@@ -246,16 +247,33 @@ func rewriteEvent(event wire.Event, transform func([]byte) []byte) []byte {
 // mightHide tells whether some reader could find in a text what only a filter may let through.
 func mightHide(text []byte) bool { return mightSay(text, "tools") || mightSay(text, reservedWord) }
 
-// oneLine returns a JSON message without line ends, which are white space in it and would cut an event in two.
+// asciiEnds are the line ends of ASCII: in JSON some are white space, and the others stand nowhere. otherEnds are those of
+// Unicode, as some readers of events have it; in JSON they stand in strings alone, where an escape means the same.
+const asciiEnds = "\r\n\v\f\x1c\x1d\x1e"
+
+var otherEnds = []struct{ is, escape []byte }{
+	{[]byte("\u0085"), []byte(`\u0085`)}, {[]byte("\u2028"), []byte(`\u2028`)}, {[]byte("\u2029"), []byte(`\u2029`)},
+}
+
+// hasLineEnd tells whether some reader of events takes a text for several lines.
+func hasLineEnd(text []byte) bool {
+	return bytes.ContainsAny(text, asciiEnds) ||
+		slices.ContainsFunc(otherEnds, func(end struct{ is, escape []byte }) bool { return bytes.Contains(text, end.is) })
+}
+
+// oneLine returns a JSON message as one line to every reader, since a line end would cut an event in two.
 func oneLine(message []byte) []byte {
-	if !bytes.ContainsAny(message, "\r\n") {
+	if !hasLineEnd(message) {
 		return message
 	}
 	line := bytes.Clone(message)
 	for i, b := range line {
-		if b == '\r' || b == '\n' {
+		if strings.IndexByte(asciiEnds, b) >= 0 {
 			line[i] = ' '
 		}
+	}
+	for _, end := range otherEnds {
+		line = bytes.ReplaceAll(line, end.is, end.escape)
 	}
 	return line
 }
