@@ -32,9 +32,9 @@ func (e Event) NamesEndpoint() bool {
 	return false
 }
 
-// foldedHas tells whether the beginning of a text, which is as long as any name, has a word in whatever case.
+// foldedHas tells whether a text has a word in whatever case. Some clients trim a line, however much of it is white space.
 func foldedHas(text []byte, word string) bool {
-	return strings.Contains(strictjson.Fold(string(text[:min(len(text), 256)])), word)
+	return strings.Contains(strictjson.Fold(string(text)), word)
 }
 
 // linesOf yields the lines of a block without their ends.
