@@ -48,7 +48,9 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	receipts, err := receipt.Open(receipt.Options{Path: o.receipts, Gateway: o.name, Mirror: o.stdout, Now: time.Now})
+	lines := &copies{to: o.stdout}
+	defer lines.flush()
+	receipts, err := receipt.Open(receipt.Options{Path: o.receipts, Gateway: o.name, Mirror: lines, Now: time.Now})
 	if err != nil {
 		return errors.Join(fmt.Errorf("open receipts: %w", err), agents.Close())
 	}
