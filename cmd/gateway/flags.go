@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -120,17 +121,38 @@ type parsed struct {
 	podIPs  []netip.Addr // none outside of a server's pod
 }
 
-// check reads what can be judged without asking anybody.
-func (o *options) check() (p parsed, err error) {
+// maxName is what a request can hold of the name of a gateway or of a requester, in characters.
+const maxName = 256
+
+// complete tells what is missing, or could not work at any time.
+func (o *options) complete() error {
 	switch {
 	case len(o.servers) == 0:
-		return p, errors.New("--server is needed: NAMESPACE/NAME of the GovernedServer to stand before")
+		return errors.New("--server is needed: NAMESPACE/NAME of the GovernedServer to stand before")
 	case o.receipts == "":
-		return p, errors.New("--receipts is needed: the file that receipts are written to")
+		return errors.New("--receipts is needed: the file that receipts are written to")
 	case len(o.votingRoots) == 0:
-		return p, errors.New("--voting-root-key is needed: the entry root of the ConfigMap tidewaiter-voting-keys in the operator's namespace")
-	case utf8.RuneCountInString(o.requester) > 256:
-		return p, errors.New("--requester has at most 256 characters")
+		return errors.New("--voting-root-key is needed: the entry root of the ConfigMap tidewaiter-voting-keys in the operator's namespace")
+	case o.operatorNamespace == "":
+		return errors.New("--operator-namespace is needed: the voting keys are there")
+	case slices.Contains(o.audiences, ""):
+		return errors.New("--audience: a token is not meant for nobody; leave the flag out")
+	case o.name == "" || utf8.RuneCountInString(o.name) > maxName:
+		return fmt.Errorf("--name has from 1 to %d characters: no request takes another", maxName)
+	case utf8.RuneCountInString(o.requester) > maxName:
+		return fmt.Errorf("--requester has at most %d characters", maxName)
+	case o.maxStaleness <= 0:
+		return fmt.Errorf("--max-staleness: %s is not over 0: the gateway would refuse every call", o.maxStaleness)
+	case o.drain < 0:
+		return fmt.Errorf("--drain: %s is not 0 or more", o.drain)
+	}
+	return nil
+}
+
+// check reads what can be judged without asking anybody.
+func (o *options) check() (p parsed, err error) {
+	if err := o.complete(); err != nil {
+		return p, err
 	}
 	if p.podIPs, err = o.pod.check(o.requester); err != nil {
 		return p, err
