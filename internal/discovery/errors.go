@@ -77,6 +77,9 @@ func dialError(err error) *Error {
 	if errors.Is(err, netguard.ErrSwitches) {
 		return protocolError("the server switches to another protocol, which nobody asked for")
 	}
+	if errors.Is(err, netguard.ErrStatus) {
+		return protocolError("the server's answer has a status that HTTP does not know")
+	}
 	if cause := tlsCause(err); cause != "" {
 		return unreachable(cause)
 	}

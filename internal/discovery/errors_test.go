@@ -60,7 +60,8 @@ func TestTheSameFaultHasTheSameWords(t *testing.T) {
 		"mapped metadata":    {func(t *testing.T) Target { return targetOf(t, "http://[::ffff:169.254.169.254]/mcp") }, AddressForbidden, "the server's address is refused: metadata service address may not be dialled"},
 		"private":            {func(t *testing.T) Target { return targetOf(t, "http://10.1.2.3/mcp") }, AddressForbidden, "the server's address is refused: private address may not be dialled"},
 		"redirect":           {redirects, Unreachable, "the server answers with HTTP status 307, a redirect, which is not followed"},
-		"another protocol":   {switches, ProtocolError, "the server switches to another protocol, which nobody asked for"},
+		"another protocol":   {says("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\nContent-Type: application/json\r\n\r\n"), ProtocolError, "the server switches to another protocol, which nobody asked for"},
+		"no status of HTTP":  {says("HTTP/1.1 042 Fine\r\nContent-Type: application/json\r\n\r\n"), ProtocolError, "the server's answer has a status that HTTP does not know"},
 		"unknown authority":  {selfSigned, Unreachable, "TLS: the server's certificate is of an unknown authority"},
 		"another name":       {otherName, Unreachable, "TLS: the server's certificate is for another name"},
 		"no TLS":             {plain, Unreachable, "TLS: the server does not speak TLS"},
@@ -125,20 +126,22 @@ func breaksOff(t *testing.T) Target {
 	})))
 }
 
-// switches speaks another protocol from its answer on, and says nothing in it.
-func switches(t *testing.T) Target {
-	done := make(chan struct{})
-	t.Cleanup(func() { close(done) })
-	return targetOf(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\nContent-Type: application/json\r\n\r\n")
-		<-done
-	})))
+// says answers with these bytes and then says nothing.
+func says(answer string) func(*testing.T) Target {
+	return func(t *testing.T) Target {
+		done := make(chan struct{})
+		t.Cleanup(func() { close(done) })
+		return targetOf(t, serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, answer)
+			<-done
+		})))
+	}
 }
 
 func redirects(t *testing.T) Target {

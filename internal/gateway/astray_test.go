@@ -27,41 +27,50 @@ func everyWay(r *rig) map[string]struct{ method, body string } {
 }
 
 // A server takes the connection for another protocol, unasked, and then says nothing: net/http leaves such a connection to
-// the gateway alone, and no time limit ends it.
-func TestAServerThatSwitchesToAnotherProtocolHoldsNothing(t *testing.T) {
+// the gateway alone, and no time limit ends it. A status that HTTP does not know it does not pass on, but panics.
+func TestAnAnswerThatIsNoneHoldsNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	over := make(chan struct{})
-	t.Cleanup(func() { close(over) })
-	r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\nContent-Type: application/json\r\n\r\n")
-		<-over
-	})
-	r.gateway.Limits.Failures = 1000
-	for name, tc := range everyWay(r) {
-		answer := make(chan got, 1)
-		go func() { answer <- r.do(t.Context(), tc.method, tc.body) }()
-		var got got
-		r.until(name+" has its answer", func() bool {
-			select {
-			case got = <-answer:
-				return true
-			default:
-				return false
+	for name, begin := range map[string]string{
+		"another protocol": "101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other",
+		"no status":        "042 Fine",
+		"status zero":      "000 Fine\r\nContent-Length: 0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			over := make(chan struct{})
+			t.Cleanup(func() { close(over) })
+			r.upstream.answers(func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				io.WriteString(conn, "HTTP/1.1 "+begin+"\r\nContent-Type: application/json\r\n\r\n")
+				<-over
+			})
+			r.gateway.Limits.Failures = 1000
+			for name, tc := range everyWay(r) {
+				answer := make(chan got, 1)
+				go func() { answer <- r.do(t.Context(), tc.method, tc.body) }()
+				var got got
+				r.until(name+" has its answer", func() bool {
+					select {
+					case got = <-answer:
+						return true
+					default:
+						return false
+					}
+				})
+				if got.status != http.StatusBadGateway && got.code() != codeAmbiguous {
+					t.Errorf("%s: HTTP %d %v: %s", name, got.status, got.err, got.body)
+				}
+			}
+			if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseAmbiguous {
+				t.Errorf("the request is %s", phase)
 			}
 		})
-		if got.status != http.StatusBadGateway && got.code() != codeAmbiguous {
-			t.Errorf("%s: HTTP %d %v: %s", name, got.status, got.err, got.body)
-		}
-	}
-	if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseAmbiguous {
-		t.Errorf("the request is %s", phase)
 	}
 }
 

@@ -79,16 +79,28 @@ func (p Policy) Transport(tlsConfig *tls.Config) *http.Transport {
 // NoRedirect is for http.Client.CheckRedirect: the redirect itself is the answer.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// ErrSwitches: the server took the connection for a protocol that nobody asked for.
-var ErrSwitches = errors.New("the server switches to another protocol, which nobody asked for")
+var (
+	// ErrSwitches: the server took the connection for a protocol that nobody asked for.
+	ErrSwitches = errors.New("the server switches to another protocol, which nobody asked for")
+	// ErrStatus: the status of the answer is none that an answer can have.
+	ErrStatus = errors.New("the server's answer has a status that HTTP does not know")
+)
+
+// maxStatus is the largest that net/http writes; where it is to write one that is none of an answer, it panics.
+const maxStatus = 999
 
 // Plain returns the answer to a request that asked for no other protocol. An answer that switches to one all the same is
 // given up: net/http leaves its connection to whoever has the answer, and no context ends a read of it any more.
 func Plain(resp *http.Response, err error) (*http.Response, error) {
-	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+	switch {
+	case err != nil:
+		return resp, err
+	case resp.StatusCode == http.StatusSwitchingProtocols:
 		return nil, errors.Join(ErrSwitches, resp.Body.Close())
+	case resp.StatusCode < http.StatusOK || resp.StatusCode > maxStatus:
+		return nil, errors.Join(ErrStatus, resp.Body.Close())
 	}
-	return resp, err
+	return resp, nil
 }
 
 // ParsePrefixes reads a list of CIDR blocks or single addresses, as the flag --allow-address takes them.

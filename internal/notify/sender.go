@@ -139,7 +139,7 @@ func (s *sender) post(ctx context.Context, n notification) answer {
 	request.Header.Set("User-Agent", "tidewaiter")
 	request.Header.Set(deliveryHeader, n.id)
 	request.Header.Set(signatureHeader, sign(s.receiver.Secrets, n.body, now))
-	response, err := netguard.Plain(s.client.Do(request))
+	response, err := netguard.Plain(s.client.Do(request)) //nolint:bodyclose // it is closed below
 	if err != nil {
 		return answer{outcome: failed, again: !errors.Is(err, netguard.ErrForbidden), err: withoutURL(err)}
 	}
