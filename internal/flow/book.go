@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// maxOpen bounds the flows of one book that have not ended.
+	// maxOpen bounds the flows of one book that have not ended, and maxOwn those of one caller, whomever it acts for.
 	maxOpen = 1024
+	maxOwn  = maxOpen / 2
 	// maxTasks bounds the tasks whose callers are remembered after their end, and those of calls without effects; the one
 	// that was used longest ago is forgotten. A task that runs is not: the open flows have their own bound.
 	maxTasks = 8192
@@ -42,7 +43,7 @@ func (b *Book[T]) Keep(f *Flow[T], next wire.Next, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	isNew := !slices.Contains(b.open, f)
-	if isNew && len(b.open) >= maxOpen {
+	if isNew && (len(b.open) >= maxOpen || b.ownedBy(f.Owner.Username) >= maxOwn) {
 		return false
 	}
 	if next.Task.ID != "" {
@@ -62,6 +63,16 @@ func (b *Book[T]) Keep(f *Flow[T], next wire.Next, now time.Time) bool {
 		b.open = append(b.open, f)
 	}
 	return true
+}
+
+// ownedBy counts the open flows of a caller.
+func (b *Book[T]) ownedBy(username string) (n int) {
+	for _, f := range b.open {
+		if f.Owner.Username == username {
+			n++
+		}
+	}
+	return n
 }
 
 // Take returns the flow that a round goes on with, which from then on waits for no other: at most one message is sent for
