@@ -37,11 +37,11 @@ func (h *health) breaker(l Limits) *breaker.Breaker {
 	return &h.is
 }
 
-// outcomeFor is what an exchange with the server says of it. An agent that has gone, and a tool that takes its time, say
-// nothing; neither does a server that does not offer what was asked for.
-func outcomeFor(ctx context.Context, resp *http.Response, err error) breaker.Outcome {
+// outcomeFor is what an exchange with the server says of it. An agent that has gone, or that sent what could not be written,
+// and a tool that takes its time, say nothing; neither does a server that does not offer what was asked for.
+func outcomeFor(ctx context.Context, resp *http.Response, err error, unwritten bool) breaker.Outcome {
 	switch {
-	case err != nil && (ctx.Err() != nil || errors.Is(err, errNoUpstream)):
+	case err != nil && (unwritten || ctx.Err() != nil || errors.Is(err, errNoUpstream)):
 		return breaker.Unknown
 	case err != nil:
 		return breaker.Failed

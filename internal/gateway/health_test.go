@@ -6,11 +6,13 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/api/v1alpha1"
 	"github.com/tidewaiter/tidewaiter/internal/breaker"
+	"github.com/tidewaiter/tidewaiter/internal/fixture/authority"
 )
 
 const toolFails = `{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`
@@ -320,5 +323,37 @@ func TestAnApprovedCallIsSentOnceWhateverBreaks(t *testing.T) {
 	}
 	if n := s.requests.Load(); n != 1 {
 		t.Errorf("the server got it %d times", n)
+	}
+}
+
+// A server of HTTP/2 says how large headers may be. Those of one agent that are larger never leave, and have nobody else
+// refused.
+func TestHeadersThatCannotBeSentSayNothingOfAServer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ca := authority.New(t)
+	small := httptest.NewUnstartedServer(r.upstream.Config.Handler)
+	small.Config.MaxHeaderBytes = 4 << 10
+	small.EnableHTTP2 = true
+	small.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, time.Now().Add(time.Hour), "127.0.0.1")}}
+	small.StartTLS()
+	t.Cleanup(small.Close)
+	r.overTLS(ca, small.URL)
+	if got := r.post(ping); got.status != http.StatusOK { // and the server has said what it takes
+		t.Fatalf("HTTP %d: %s", got.status, got.body)
+	}
+	failed := 0
+	for range 2 * r.gateway.Limits.Failures {
+		for _, body := range []string{ping, toolCall("get_invoice", `{}`), listCall} {
+			if got := r.post(body, "X-Large", strings.Repeat("x", 32<<10)); got.status == http.StatusBadGateway {
+				failed++
+			}
+		}
+	}
+	if failed == 0 {
+		t.Fatal("every message was sent")
+	}
+	if got := r.post(ping); got.status != http.StatusOK {
+		t.Errorf("after %d that could not be sent: HTTP %d: %s", failed, got.status, got.body)
 	}
 }

@@ -45,9 +45,14 @@ type outbound struct {
 // attempt is one sending of a request, and what the connection tells of it.
 type attempt struct {
 	httptrace.ClientTrace
-	// connected tells that a connection was there that a byte could have left on; answered, that one has come back.
-	connected, answered atomic.Bool
+	// connected tells that a connection was there that a byte could have left on; wrote, that the headers have; answered,
+	// that a byte has come back.
+	connected, wrote, answered atomic.Bool
 }
+
+// unwritten tells of a request that was refused on this side of a connection: a server of HTTP/2 says how large headers may
+// be, for one, and what an agent makes larger says nothing of the server.
+func (a *attempt) unwritten() bool { return a.connected.Load() && !a.wrote.Load() }
 
 // send sends a request to a server that is not left alone, and returns its answer. A call that reads, and whose
 // connection broke before a byte of the answer came, is sent once more, on a connection of its own. While sent is false
@@ -58,6 +63,7 @@ func (g *Gateway) send(ctx context.Context, server *Server, out outbound) (resp 
 		g.Metrics.refused(server.Key, codeResting)
 		return nil, false, restingError{wait}
 	}
+	last := &attempt{}
 	up := server.upstream.Load()
 	if up == nil || out.endpoint != "" && out.endpoint != up.digest {
 		err = errNoUpstream
@@ -67,15 +73,15 @@ func (g *Gateway) send(ctx context.Context, server *Server, out outbound) (resp 
 			transport = up.fresh()
 			failpoint.Hit(failpoint.Sending)
 		}
-		var first attempt
-		resp, err = server.try(ctx, up, transport, out, &first)
-		sent = first.connected.Load()
-		if err != nil && out.again && sent && !first.answered.Load() && ctx.Err() == nil {
+		resp, err = server.try(ctx, up, transport, out, last)
+		sent = last.connected.Load()
+		if err != nil && out.again && last.wrote.Load() && !last.answered.Load() && ctx.Err() == nil {
 			g.Metrics.retried(server.Key)
-			resp, err = server.try(ctx, up, up.fresh(), out, &attempt{})
+			last = &attempt{}
+			resp, err = server.try(ctx, up, up.fresh(), out, last)
 		}
 	}
-	g.healthy(server, pass, outcomeFor(ctx, resp, err))
+	g.healthy(server, pass, outcomeFor(ctx, resp, err, last.unwritten()))
 	if err == nil {
 		server.sessions.note(resp, out.caller, g.Limits.Sessions, func() { g.Metrics.sessionForgotten(server.Key) })
 	}
@@ -85,6 +91,7 @@ func (g *Gateway) send(ctx context.Context, server *Server, out outbound) (resp 
 // try sends a request once.
 func (s *Server) try(ctx context.Context, up *dialled, transport *http.Transport, out outbound, a *attempt) (*http.Response, error) {
 	a.GotConn = func(httptrace.GotConnInfo) { a.connected.Store(true) }
+	a.WroteHeaders = func() { a.wrote.Store(true) }
 	if out.written != nil {
 		out.written.watch(&a.ClientTrace)
 	}
@@ -101,7 +108,7 @@ func (s *Server) try(ctx context.Context, up *dialled, transport *http.Transport
 		// Without GetBody the transport cannot send a call a second time.
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
-	resp, err := netguard.Plain(transport.RoundTrip(req)) //nolint:bodyclose // whoever gets it closes it
+	resp, err := netguard.Plain(transport.RoundTrip(req))
 	out.span.Received(resp, err)
 	if err != nil && ctx.Err() == nil && s.unreached.due(s.Clock.Now()) { // the agent is not told why
 		log.FromContext(ctx).Error(err, "MCP server not reached", "server", s.Key.String())
