@@ -48,12 +48,14 @@ func BenchmarkHeld(b *testing.B) {
 				r.held() // the request of all of them
 			}
 		}
-		r.until("all calls are held", func() bool { return r.gateway.held.Load() >= calls*int64(len(toolCall("update_invoice", `{"n":1}`))) })
+		r.until("all calls are held", func() bool {
+			return r.gateway.callers.holds(ofEffects) >= calls*int64(len(toolCall("update_invoice", `{"n":1}`)))
+		})
 		b.ReportMetric((inUse()-empty)/calls, "B/held")
 		for _, conn := range conns {
 			conn.Close()
 		}
-		r.until("all calls have ended", func() bool { return r.gateway.held.Load() == 0 })
+		r.until("all calls have ended", func() bool { return r.gateway.callers.holds(ofEffects) == 0 })
 	}
 }
 

@@ -26,6 +26,9 @@ const (
 	awaiting
 	// listening: a stream is open.
 	listening
+	// telling: the server is told what has no answer. It has places of its own, since it may be what a request waits for, or
+	// what ends one.
+	telling
 	places
 )
 
@@ -36,12 +39,14 @@ type callers struct {
 	by   map[string]*load
 	busy int // callers with something under way
 	all  [places]int
+	held [weighed]int64
 }
 
 // load is what one caller has under way.
 type load struct {
 	taken [places]int
 	sum   int
+	held  [weighed]int64
 	rate  *rate.Limiter // nil before the first message that is counted
 }
 
@@ -79,7 +84,7 @@ func (c *callers) leave(l *load, p place) {
 }
 
 // tooMany are the codes for a caller that has taken all its places.
-var tooMany = [places]string{reading: codeTooManyCalls, awaiting: codeTooManyCalls, listening: codeTooManyStreams}
+var tooMany = [places]string{reading: codeTooManyCalls, awaiting: codeTooManyCalls, listening: codeTooManyStreams, telling: codeTooManyCalls}
 
 // of returns what a caller has under way; who calls it holds mu.
 func (c *callers) of(name string) *load {

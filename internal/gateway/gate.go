@@ -43,10 +43,10 @@ type gated struct {
 func (c *call) gate() {
 	g := &gated{call: c}
 	free, ok := c.takeRoom()
-	defer free()
 	if !ok {
 		return
 	}
+	defer free()
 	for {
 		if c.clientGone() {
 			return // the agent has gone: nothing may run for it any more
@@ -129,18 +129,17 @@ func (g *gated) prepare() (ready, done bool) {
 // takeRoom counts the message of the call among those that are under way until free is called; it refuses the call when
 // they are too many.
 func (c *call) takeRoom() (free func(), ok bool) {
-	size := int64(len(c.message.Raw))
-	free = func() { c.held.Add(-size) }
-	if c.held.Add(size) <= maxHeld {
-		return free, true
+	room := c.callers.holding(c.requester.Username, ofEffects)
+	if room.grow(int64(len(c.message.Raw))) {
+		return room.free, true
 	}
 	if j, known := c.judge(); known {
 		c.refuse(j, nil, notice{code: "TooManyHeld", retryAfter: 10,
-			text: "the gateway holds as many calls as it can. Nothing was executed, and nobody was asked. Send this call again later."})
+			text: "the gateway holds as many calls as it can, or as many of yours as it may. Nothing was executed, and nobody was asked. Send this call again later."})
 	} else {
 		c.refuseNotReady()
 	}
-	return free, false
+	return nil, false
 }
 
 // clientGone tells that nobody waits for the answer any more.

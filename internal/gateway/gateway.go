@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -28,9 +27,6 @@ import (
 )
 
 const (
-	// maxHeld bounds the messages of all calls with effects that are under way, in bytes. What is made of a message takes
-	// several times its size.
-	maxHeld = 64 << 20
 	// progressEvery is the time between two signs of life to a client that asked for them.
 	progressEvery = 10 * time.Second
 )
@@ -73,7 +69,6 @@ type Gateway struct {
 	Limits Limits
 
 	callers     callers        // what is under way
-	held        atomic.Int64   // bytes of the messages of calls with effects that are under way
 	recording   sync.WaitGroup // outcomes that are recorded after their agents were answered
 	unavailable seldom         // the log that callers cannot be authenticated
 }
@@ -180,21 +175,22 @@ func (g *Gateway) serveStream(w http.ResponseWriter, r *http.Request, server *Se
 		writeNotReady(w, nil)
 		return
 	}
-	listens := r.Method == http.MethodGet
+	listens, p, silence := r.Method == http.MethodGet, telling, snap.Server.Spec.CallTimeout.Duration
 	if listens {
-		t, ok := g.takePlace(w, server, who, listening, nil)
-		if !ok {
-			return
-		}
-		defer t.leave()
+		p, silence = listening, g.Limits.StreamIdle
 	}
+	t, ok := g.takePlace(w, server, who, p, nil)
+	if !ok {
+		return
+	}
+	defer t.leave()
 	endpoint := server.dials()
 	ctx, cancel := g.untilStopping(r.Context())
 	defer cancel()
 	if listens {
 		defer server.listens(endpoint, cancel)()
 	}
-	ctx, pulse, end := withPulse(ctx, g.Limits.StreamIdle)
+	ctx, pulse, end := withPulse(ctx, silence)
 	defer end()
 	resp, _, err := g.send(ctx, server, outbound{request: r, caller: who.owner(), headers: allHeaders, endpoint: endpoint})
 	if err != nil {
@@ -218,17 +214,20 @@ func (g *Gateway) untilStopping(ctx context.Context) (context.Context, context.C
 
 // servePost judges one message of the agent.
 func (g *Gateway) servePost(w *patient, r *http.Request, server *Server, who caller) {
-	message, ok := g.receive(w, r, server, who)
+	message, held, ok := g.receive(w, r, server, who)
 	if !ok {
 		return
 	}
-	if message.Kind == wire.Request { // what has no answer waits for none, and may end what does
-		t, ok := g.takePlace(w, server, who, placeOf(message), message.ID)
-		if !ok {
-			return
-		}
-		defer t.leave()
+	defer held.free()
+	id := message.ID
+	if message.Kind != wire.Request { // that of an answer is one of the server's requests
+		id = nil
 	}
+	t, ok := g.takePlace(w, server, who, placeOf(message), id)
+	if !ok {
+		return
+	}
+	defer t.leave()
 	a := arrival{Gateway: g, caller: who, server: server, message: message, request: r, span: g.Tracer.Serve(r, server.Key, message)}
 	defer a.span.End()
 	if message.Call != nil {

@@ -27,7 +27,7 @@ func (g *Gateway) AwaitIdle(ctx context.Context) error {
 			return ctx.Err()
 		case <-ticker.C():
 		}
-		if idle.lasts(g.Clock.Now(), g.callers.busyWith(reading, awaiting)) {
+		if idle.lasts(g.Clock.Now(), g.callers.busyWith(reading, awaiting, telling)) {
 			return nil
 		}
 	}

@@ -30,13 +30,13 @@ func TestItIsQuietOnceNothingHasBeenUnderWayForAWhile(t *testing.T) {
 func TestCallsKeepAGatewayBusyAndStreamsDoNot(t *testing.T) {
 	t.Parallel()
 	g := newRig(t).gateway
-	for p, want := range map[place]bool{reading: true, awaiting: true, listening: false} {
+	for p, want := range map[place]bool{reading: true, awaiting: true, telling: true, listening: false} {
 		l, _ := g.callers.enter("agent", p, 10, 10)
-		if got := g.callers.busyWith(reading, awaiting); got != want {
+		if got := g.callers.busyWith(reading, awaiting, telling); got != want {
 			t.Errorf("place %d makes it busy: %v, want %v", p, got, want)
 		}
 		g.callers.leave(l, p)
-		if g.callers.busyWith(reading, awaiting) {
+		if g.callers.busyWith(reading, awaiting, telling) {
 			t.Errorf("it is busy when place %d was left", p)
 		}
 	}

@@ -40,6 +40,7 @@ type legacyRequest struct {
 	size   int
 	cancel context.CancelFunc // ends a call that is held; nil for what is no call
 	place  taken              // until it has its answer, or for a call until its end
+	held   *holding           // its bytes, for a call until its end
 
 	// The stream's mu guards sent and cancelled.
 	sent      bool // it is with the server, or on its way
@@ -66,24 +67,31 @@ func (g *Gateway) postLegacy(w *patient, r *http.Request, server *Server, who ca
 		g.refuseMessage(w, server, codeForeignSession, foreignSession())
 		return
 	}
-	message, ok := g.receive(w, r, server, who)
+	message, held, ok := g.receive(w, r, server, who)
 	if !ok {
 		return
 	}
 	s.touch()
 	if id := message.CancelledID(); id != "" && s.cancelHeld(id) {
+		held.free()
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	p := &legacyRequest{stream: s, id: wire.IDOf(message.ID), done: make(chan struct{})}
+	p := &legacyRequest{stream: s, id: wire.IDOf(message.ID), held: held, done: make(chan struct{})}
 	a := arrival{Gateway: g, caller: who, server: server, message: message, request: r, legacy: p, span: g.Tracer.Serve(r, server.Key, message)}
 	if message.Call != nil {
 		s.start(w, a)
 		return
 	}
+	defer held.free()
 	defer a.span.End()
 	m := other{arrival: a}
 	if message.Kind != wire.Request {
+		t, ok := g.takePlace(w, server, who, telling, nil)
+		if !ok {
+			return
+		}
+		defer t.leave()
 		m.serve(w)
 		return
 	}
@@ -101,6 +109,7 @@ func (s *legacyStream) start(w http.ResponseWriter, a arrival) {
 	p.cancel = cancel
 	if !s.admit(w, a) {
 		cancel()
+		p.held.free()
 		a.span.End()
 		return
 	}
@@ -169,6 +178,7 @@ func (s *legacyStream) leaveCall(p *legacyRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.place.leave()
+	p.held.free()
 	if s.waiting[p.id] == p {
 		delete(s.waiting, p.id)
 	}

@@ -6,6 +6,9 @@ package gateway
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -183,24 +186,106 @@ func TestAfterDenialsPeopleAreLeftAlone(t *testing.T) {
 
 func TestHeldCallsAreBoundedByTheirSize(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
 	body := toolCall("update_invoice", `{"n":1}`)
-	others := int64(maxHeld - len(body))
-	settles := func(want int64) { // the answer may arrive before the call is over
-		t.Helper()
-		r.until("what the call held is free again", func() bool { return r.gateway.held.Load() == want })
+	size := int64(len(body))
+	for name, tc := range map[string]struct {
+		own, others int64 // that are held already
+		want        string
+	}{
+		"as much as all may hold":         {0, maxHeld - size, codePending},
+		"a byte too much for all":         {0, maxHeld - size + 1, "TooManyHeld"},
+		"as much as one caller may hold":  {maxHeld/2 - size, 0, codePending},
+		"a byte too much for one caller":  {maxHeld/2 - size + 1, 0, "TooManyHeld"},
+		"another caller holds its share":  {0, maxHeld / 2, codePending},
+		"a byte too much for both of two": {maxHeld/2 - size, maxHeld/2 + 1, "TooManyHeld"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.authenticated()
+			for who, size := range map[string]int64{"crane": tc.own, "winch": tc.others / 2, "derrick": tc.others - tc.others/2} {
+				if held := r.gateway.callers.holding(who, ofEffects); !held.grow(size) {
+					t.Fatalf("%s may not hold %d bytes", who, size)
+				}
+			}
+			got := r.as("crane", body)
+			if got.code() != tc.want || tc.want == "TooManyHeld" && got.retryAfter() != 10 {
+				t.Errorf("code %q, want %q: %s", got.code(), tc.want, got.body)
+			}
+			if got := r.as("crane", toolCall("get_invoice", `{}`)); got.code() != "" {
+				t.Errorf("a read: %s", got.body)
+			}
+			// The answer may arrive before the call is over.
+			r.until("what the call held is free again", func() bool { return r.gateway.callers.holds(ofEffects) == tc.own+tc.others })
+		})
 	}
-	r.gateway.held.Add(others + 1)
-	if got := r.post(body); got.code() != "TooManyHeld" || got.retryAfter() != 10 {
-		t.Errorf("a byte too much: %s", got.body)
+	r := newRig(t)
+	if held := r.gateway.callers.holding("crane", ofEffects); !held.grow(maxHeld) {
+		t.Error("a single message is too large, though no limit of messages is against it")
 	}
-	settles(others + 1)
-	if got := r.post(toolCall("get_invoice", `{}`)); got.code() != "" {
-		t.Errorf("a read: %s", got.body)
+}
+
+// Messages take memory while they arrive and until they have their answer. All of them together, and those of one caller,
+// have so much.
+func TestMessagesUnderWayAreBoundedByTheirSize(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"a read": toolCall("get_invoice", `{}`), "another method": ping, "what has no answer": cancelled} {
+		for length, sized := range map[string]bool{"of known length": true, "of unknown length": false} {
+			t.Run(name+" "+length, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				r.authenticated()
+				as := func(who string) got {
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.front.URL+"/mcp", io.MultiReader(strings.NewReader(body)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if sized {
+						req.ContentLength = int64(len(body))
+					}
+					req.Header.Set("Content-Type", "application/json")
+					req.Header.Set("Authorization", "Bearer "+who)
+					return read(http.DefaultTransport.RoundTrip(req))
+				}
+				size := int64(len(body))
+				crane := r.gateway.callers.holding("crane", ofAll)
+				if !crane.grow(maxUnderWay/2 - size + 1) {
+					t.Fatal("a caller may not hold what is its own")
+				}
+				r.limitedBy(as("crane"), http.StatusTooManyRequests, codeTooManyCalls, "null", 1)
+				if got := as("winch"); got.status >= http.StatusBadRequest {
+					t.Errorf("another caller: HTTP %d %s", got.status, got.body)
+				}
+				r.until("what passed is free", func() bool { return r.gateway.callers.holds(ofAll) == crane.size })
+				winch := r.gateway.callers.holding("winch", ofAll)
+				if !winch.grow(maxUnderWay - crane.size - size + 1) {
+					t.Fatal("another may not hold what is left")
+				}
+				r.limitedBy(as("bollard"), http.StatusServiceUnavailable, codeBusy, "null", 1)
+				crane.free()
+				if got := as("crane"); got.status >= http.StatusBadRequest {
+					t.Errorf("once there is room: HTTP %d %s", got.status, got.body)
+				}
+				winch.free()
+				r.until("everything is free", func() bool { return r.gateway.callers.holds(ofAll) == 0 })
+			})
+		}
 	}
-	r.gateway.held.Add(-1)
-	if got := r.post(body); got.code() != codePending {
-		t.Errorf("as much as may be: %s", got.body)
+}
+
+// Over HTTP+SSE a call outlives its POST, and its bytes are held as long.
+func TestOverHTTPAndSSEBytesAreFreeOnceACallHasEnded(t *testing.T) {
+	t.Parallel()
+	r, s := newScript(t)
+	a := r.listens()
+	call := withID("1", toolCall("get_invoice", `{}`))
+	a.sends(call)
+	s.got(1)
+	if got := r.gateway.callers.holds(ofAll); got != int64(len(call)) {
+		t.Errorf("%d bytes are held for a call of %d", got, len(call))
 	}
-	settles(others)
+	s.answers("1", `{"content":[]}`)
+	a.answer()
+	a.sends(withID("2", ping))
+	r.until("everything is free", func() bool { return r.gateway.callers.holds(ofAll) == 0 })
 }

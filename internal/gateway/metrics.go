@@ -41,7 +41,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: name, Help: help}, append([]string{"namespace", "server"}, labels...))
 	}
 	underWay := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "tidewaiter", Subsystem: "gateway", Name: "under_way",
-		Help: "What is under way now: messages that arrive, requests that wait for their answer, streams that agents listen on."}, []string{"what"})
+		Help: "What is under way now: messages that arrive, requests that wait for their answer, streams that agents listen on, what has no answer until the server has it."}, []string{"what"})
 	m := &Metrics{
 		calls:      counter("calls_total", "Calls of tools by verdict and reason; one that waited counts once, when it was answered.", "verdict", "reason"),
 		refusals:   counter("refused_messages_total", "Messages refused that are no calls, or before anything was decided.", "reason"),
@@ -65,7 +65,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from the arrival of a change of a server, policy or request to its being in force.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}}),
 	}
-	for p, what := range [places]string{reading: "messages", awaiting: "requests", listening: "streams"} {
+	for p, what := range [places]string{reading: "messages", awaiting: "requests", listening: "streams", telling: "notifications"} {
 		m.underWay[p] = underWay.WithLabelValues(what)
 	}
 	for _, c := range []prometheus.Collector{m.calls, m.refusals, m.executions, m.failures, m.void, m.keys, m.held, m.proven, m.inForce, m.unevaluated, m.cut, m.retries, m.breaker, m.forgotten, underWay} {

@@ -273,7 +273,9 @@ func TestIdenticalCallsShareAPreview(t *testing.T) {
 	c.before = func(int) { <-release }
 	body := toolCall("update_invoice", `{"n":1}`)
 	one, two := r.later(t.Context(), body), r.later(t.Context(), body)
-	r.until("both under way", func() bool { return r.gateway.held.Load() == int64(2*len(body)) && r.server.previews.Load() == 1 })
+	r.until("both under way", func() bool {
+		return r.gateway.callers.holds(ofEffects) == int64(2*len(body)) && r.server.previews.Load() == 1
+	})
 	close(release)
 	for _, answer := range []<-chan got{one, two} {
 		if got := <-answer; got.code() != codePending {
@@ -295,7 +297,7 @@ func TestAnAgentThatGoesDuringThePreviewHasNobodyAsked(t *testing.T) {
 	leave()
 	<-answer
 	r.until("the gateway knows", r.gone.Load)
-	r.until("nothing is held", func() bool { return r.gateway.held.Load() == 0 })
+	r.until("nothing is held", func() bool { return r.gateway.callers.holds(ofEffects) == 0 })
 	close(release)
 	r.until("it is over", func() bool { return r.server.previews.Load() == 0 })
 	if n := len(r.requests()); n != 0 {

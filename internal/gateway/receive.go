@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -29,34 +30,40 @@ type arrival struct {
 }
 
 // receive reads the message of a POST, within bounds and beyond doubt, or refuses it. As long as it arrives it takes a
-// place of its caller.
-func (g *Gateway) receive(w *patient, r *http.Request, server *Server, who caller) (message wire.Message, ok bool) {
+// place of its caller; its bytes are held until whoever gets it frees them.
+func (g *Gateway) receive(w *patient, r *http.Request, server *Server, who caller) (message wire.Message, held *holding, ok bool) {
 	t, ok := g.takePlace(w, server, who, reading, nil)
 	if !ok {
-		return wire.Message{}, false
+		return wire.Message{}, nil, false
 	}
-	message, code, refusal := readMessage(w.ResponseWriter, r, g.Limits.Message)
+	body := &counted{r.Body, g.callers.holding(who.requester.Username, ofAll)}
+	held = &body.holding
+	message, code, refusal := readMessage(w.ResponseWriter, r, body, g.Limits.Message)
 	t.leave()
 	id := message.ID
 	if refusal != nil {
 		id = refusal.ID
 	}
-	if !g.keepsPace(w, server, who, id) {
-		return wire.Message{}, false
-	}
-	if refusal != nil {
+	switch {
+	case !g.keepsPace(w, server, who, id):
+	case held.refused != "":
+		g.refuseLoad(w, server, nil, held.refused, time.Second)
+	case refusal != nil:
 		g.refuseMessage(w, server, code, refusal)
-		return wire.Message{}, false
+	default:
+		return message, held, true
 	}
-	return message, true
+	held.free()
+	return wire.Message{}, nil, false
 }
 
-// readMessage reads a message of at most so many bytes.
-func readMessage(w http.ResponseWriter, r *http.Request, limit int64) (message wire.Message, code string, refusal *wire.Refusal) {
+// readMessage reads a message of at most so many bytes. The body of the request itself stays in its place: net/http looks
+// at it to tell whether there is more to come.
+func readMessage(w http.ResponseWriter, r *http.Request, from io.ReadCloser, limit int64) (message wire.Message, code string, refusal *wire.Refusal) {
 	if refusal := wire.CheckContent(r.Header); refusal != nil {
 		return wire.Message{}, codeMalformed, refusal
 	}
-	body, code, refusal := readBody(w, r, limit)
+	body, code, refusal := readBody(w, from, r.ContentLength, limit)
 	if refusal != nil {
 		return wire.Message{}, code, refusal
 	}
@@ -67,20 +74,24 @@ func readMessage(w http.ResponseWriter, r *http.Request, limit int64) (message w
 	return message, codeMalformed, refusal
 }
 
-// placeOf is what a request takes up: the stream of revisions without GET is one that an agent listens on.
+// placeOf is what a message takes up: the stream of revisions without GET is one that an agent listens on.
 func placeOf(message wire.Message) place {
-	if message.Method == string(mcp.MethodSubscriptionsListen) {
+	switch {
+	case message.Kind != wire.Request:
+		return telling
+	case message.Method == string(mcp.MethodSubscriptionsListen):
 		return listening
+	default:
+		return awaiting
 	}
-	return awaiting
 }
 
-// readBody reads the body of a request, of at most so many bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, code string, refusal *wire.Refusal) {
-	if r.ContentLength > limit {
+// readBody reads the body of a request, which is said to have so many bytes, and has at most so many.
+func readBody(w http.ResponseWriter, from io.ReadCloser, length, limit int64) (body []byte, code string, refusal *wire.Refusal) {
+	if length > limit {
 		return nil, codeTooLarge, wire.TooLarge(limit)
 	}
-	body, err := readInto(newBuffer(int(atFirst(r.ContentLength, limit))), http.MaxBytesReader(w, r.Body, limit), r.ContentLength, limit)
+	body, err := readInto(newBuffer(int(atFirst(length, limit))), http.MaxBytesReader(w, from, limit), length, limit)
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, codeTooLarge, wire.TooLarge(limit)
 	}
