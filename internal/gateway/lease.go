@@ -93,17 +93,17 @@ func (a *Acknowledger) acknowledge(ctx context.Context) {
 		if (same || was.failed) && now.Before(was.next) {
 			continue
 		}
-		err := a.write(ctx, key, is, now)
 		if ctx.Err() != nil {
 			return
 		}
+		err := a.write(ctx, key, is, now) // which may have arrived, whatever comes back: withdraw has to know of it
 		is.failed = err != nil
 		is.next = now.Add(renewEvery - time.Duration(a.Jitter()*float64(renewEvery)/5))
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			is.next = now.Add(acknowledgeAgain)
 			a.Metrics.writeFailed(key, "lease")
 		}
-		if err != nil && !was.failed { // said once, not at every try
+		if err != nil && ctx.Err() == nil && !was.failed { // said once, not at every try
 			log.FromContext(ctx).Error(err, "policy revision not acknowledged", "server", key)
 		}
 		if a.said == nil {

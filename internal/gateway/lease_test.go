@@ -146,6 +146,28 @@ func TestAGatewayThatStopsTakesItsLeaseBack(t *testing.T) {
 	}
 }
 
+func TestALeaseThatIsBeingWrittenAsAGatewayStopsIsTakenBackToo(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ctx, stop := context.WithCancel(t.Context())
+	d.Client = interceptor.NewClient(d.Client.(client.WithWatch), interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			defer stop() // it is there, and the gateway does not learn of it
+			return errors.Join(c.Apply(ctx, o, opts...), context.Canceled)
+		},
+	})
+	if err := d.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	d.expect(t, "as it stopped", len(d.written), 1)
+	if diff := cmp.Diff([]string{leaseName("billing", "gw")}, d.deleted); diff != "" {
+		t.Errorf("deleted (-want +got):\n%s", diff)
+	}
+	if n := testutil.ToFloat64(d.r.gateway.Metrics.failures.WithLabelValues(billing.Namespace, billing.Name, "lease")); n != 0 {
+		t.Errorf("%v failures are counted", n)
+	}
+}
+
 func TestNamesOfLeasesFitAndDiffer(t *testing.T) {
 	t.Parallel()
 	long := leaseName(strings.Repeat("s", 63), strings.Repeat("gateway of somebody ", 100))
