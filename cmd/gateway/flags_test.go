@@ -136,6 +136,9 @@ func TestLimitsReachTheGateway(t *testing.T) {
 	if diff := cmp.Diff([]any{2 * time.Second, 2 * time.Second, 3 * time.Second, 8 << 10}, got); diff != "" {
 		t.Errorf("the listener (-want +got):\n%s", diff)
 	}
+	if server.ConnContext == nil {
+		t.Error("calls do not know their connection, nor whether their client has closed it")
+	}
 }
 
 func TestWhatTokensAreFor(t *testing.T) {

@@ -223,7 +223,7 @@ func runAll(ctx context.Context, o options, front *door, follow func(context.Con
 func (o *options) agentServer(front http.Handler, errorLog *stdlog.Logger) *http.Server {
 	return &http.Server{
 		Handler: front, ReadHeaderTimeout: min(10*time.Second, o.limits.receive), ReadTimeout: o.limits.receive, IdleTimeout: o.limits.idle,
-		MaxHeaderBytes: int(o.limits.header.Value()), ErrorLog: errorLog,
+		MaxHeaderBytes: int(o.limits.header.Value()), ErrorLog: errorLog, ConnContext: gateway.OfConnection,
 	}
 }
 

@@ -143,7 +143,10 @@ func (c *call) takeRoom() (free func(), ok bool) {
 }
 
 // clientGone tells that nobody waits for the answer any more.
-func (c *call) clientGone() bool { return c.reply.gone || c.request.Context().Err() != nil }
+func (c *call) clientGone() bool {
+	ctx := c.request.Context()
+	return c.reply.gone || ctx.Err() != nil || hasHungUp(ctx)
+}
 
 func hold(server *v1alpha1.GovernedServer) time.Duration {
 	if server.Spec.Approvals.Hold == nil {
