@@ -33,7 +33,7 @@ func (o output) table() output {
 func TestPendingListsWhatWaits(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	expectOutput(t, output{stderr: "Nothing waits for a decision in namespace NAMESPACE.\n"}, s.run(t, s.anaFile, nil, "kubectl-tidewaiter", "pending"))
+	expectOutput(t, output{stderr: "Nothing waits for a decision in namespace NAMESPACE; -A looks in all.\n"}, s.run(t, s.anaFile, nil, "kubectl-tidewaiter", "pending"))
 	s.ask(t, "cranes-b", func(r *v1alpha1.ApprovalRequest) { r.Spec.RequiredApprovals, r.Spec.Requester.ActsFor = 2, "olga" })
 	s.ask(t, "cranes-a", func(r *v1alpha1.ApprovalRequest) {
 		r.Spec.Tool, r.Labels = "lift_b\u043ex\x1b[2K", map[string]string{v1alpha1.ServerLabel: "cranes"}

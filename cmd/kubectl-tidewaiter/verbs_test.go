@@ -71,7 +71,7 @@ func TestPeopleDecideWithKubectl(t *testing.T) {
 	}, s.kubectl(t, s.anaFile, "tidewaiter", "dismiss", "cranes-2", "--reason", "not today"))
 
 	expectOutput(t, output{
-		exit: 1, stderr: "error: there is no ApprovalRequest cranes-9 in namespace NAMESPACE; those that wait there: kubectl tidewaiter pending -n NAMESPACE\n",
+		exit: 1, stderr: "error: there is no ApprovalRequest cranes-9 in namespace NAMESPACE; if it is in another one, name that with -n; those that wait: kubectl tidewaiter pending -A\n",
 	}, s.kubectl(t, s.anaFile, "approve", "cranes-9"))
 	expectOutput(t, output{
 		exit: 2, stderr: "error: give the name of an ApprovalRequest, or several; none was given\nSee 'kubectl approve --help'.\n",
@@ -89,8 +89,8 @@ func TestOfSeveralNamesEachIsTried(t *testing.T) {
 	expectOutput(t, output{
 		stdout: shown("cranes-1") + "cranes-1 is Denied by ana-NAMESPACE (no): the same action is refused until THEN\n" +
 			shown("cranes-2") + "cranes-2 is Denied by ana-NAMESPACE (no): the same action is refused until THEN\n",
-		stderr: "error: cranes-8: there is no ApprovalRequest cranes-8 in namespace NAMESPACE; those that wait there: kubectl tidewaiter pending -n NAMESPACE\n" +
-			"error: cranes-9: there is no ApprovalRequest cranes-9 in namespace NAMESPACE; those that wait there: kubectl tidewaiter pending -n NAMESPACE\n",
+		stderr: "error: cranes-8: there is no ApprovalRequest cranes-8 in namespace NAMESPACE; if it is in another one, name that with -n; those that wait: kubectl tidewaiter pending -A\n" +
+			"error: cranes-9: there is no ApprovalRequest cranes-9 in namespace NAMESPACE; if it is in another one, name that with -n; those that wait: kubectl tidewaiter pending -A\n",
 		exit: 1,
 	}, s.run(t, s.anaFile, nil, "kubectl-deny", "cranes-8", "cranes-1", "cranes-9", "areq/cranes-2", "cranes-1", "--reason", "no"))
 }

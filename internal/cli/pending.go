@@ -183,7 +183,7 @@ func (p *pendingRows) print(requests []v1alpha1.ApprovalRequest) error {
 	case p.table == nil:
 		return p.output.list(p.Out, p.client, objects)
 	case len(rows) == 0 && !p.watch:
-		where := "in namespace " + p.namespace
+		where := "in namespace " + p.namespace + "; -A looks in all"
 		if p.everywhere {
 			where = "in any namespace"
 		}

@@ -173,8 +173,8 @@ func (s *session) get(ctx context.Context, name string) (*v1alpha1.ApprovalReque
 	err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, &request)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, notDone("there is no ApprovalRequest %s in namespace %s; those that wait there: kubectl tidewaiter pending -n %s",
-			glyph.Plain(name), s.namespace, s.namespace)
+		return nil, notDone("there is no ApprovalRequest %s in namespace %s; if it is in another one, name that with -n; those that wait: kubectl tidewaiter pending -A",
+			glyph.Plain(name), s.namespace)
 	case apierrors.IsForbidden(err):
 		return nil, s.lacks(err, fmt.Sprintf("You need the verb get: kubectl auth can-i get approvalrequests.tidewaiter.dev -n %s\n"+
 			"If the request is in another namespace, name that with -n behind the name of the request.", s.namespace))
