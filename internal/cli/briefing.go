@@ -255,7 +255,7 @@ func (b briefing) refusals(p *page) {
 // compare says how the arguments differ from those of the last approved call of the tool.
 func (b briefing) compare(p *page) {
 	if b.earlier == nil {
-		p.line("Last time:", "no approved call of this tool is on record here")
+		p.line("Last time:", "no other approved call of this tool is on record here")
 		return
 	}
 	e, spec := b.earlier, b.request.Spec

@@ -205,7 +205,7 @@ func TestABriefingSaysWhatStandsAgainstADecision(t *testing.T) {
 		"the tool is gone":         {func(b *briefing) { b.server.Status.Tools = nil }, "the server does not list this tool any more"},
 		"the server was made anew": {func(b *briefing) { b.server.UID = "other" }, "the server was made anew since this was asked"},
 		"another definition then":  {func(b *briefing) { b.earlier.Spec.ToolDigest = "x" }, "the tool had another definition then"},
-		"no earlier call":          {func(b *briefing) { b.earlier = nil }, "no approved call of this tool is on record here"},
+		"no earlier call":          {func(b *briefing) { b.earlier = nil }, "no other approved call of this tool is on record here"},
 		"the same as then": {
 			func(b *briefing) { b.earlier.Spec.Arguments = b.request.Spec.Arguments }, "none: the arguments are the same, as far as they are shown",
 		},

@@ -40,8 +40,8 @@ func newWhoamiCommand(s *session) *cobra.Command {
 		Short: "Tell who you are to the API server, and what you may decide here",
 		Long: `Tell who the API server says that you are, which is the name that your votes bear, and what
 you may do on each GovernedServer of the namespace. Without the right to list servers, name
-them. -o name prints who you are, and nothing else. A rule that asks for a verb of its own is not in the table: describe tells for each
-request what it takes, and whether you may.
+them. -o name prints who you are, and nothing else. A rule that asks for a verb of its own is
+not in the table: describe tells for each request what it takes, and whether you may.
 
 Exit codes: 0 told, 1 the API server could not be asked, or there is no such server, 2 not
 understood.`,
