@@ -41,6 +41,7 @@ func leaseOf(gateway, revision string, ago time.Duration, edits ...func(*coordin
 func TestWhetherTheGatewaysEnforceIsToldByTheirLeases(t *testing.T) {
 	t.Parallel()
 	const now, old = "sha256:now", "sha256:old"
+	const none = "No gateway of this server is alive: label its pods, set spec.gateway.standalone, or run one"
 	type all = []*coordinationv1.Lease
 	for name, tc := range map[string]struct {
 		leases        all
@@ -48,7 +49,7 @@ func TestWhetherTheGatewaysEnforceIsToldByTheirLeases(t *testing.T) {
 		left          int
 		next          time.Duration
 	}{
-		"no Lease":      {nil, "False/NoGateway", "No gateway of this server is alive", 0, 0},
+		"no Lease":      {nil, "False/NoGateway", none, 0, 0},
 		"one gateway":   {all{leaseOf("a", now, time.Minute)}, "True/Enforced", "1 of 1 gateways run the current policy", 0, 2 * time.Minute},
 		"three of them": {all{leaseOf("a", now, 0), leaseOf("b", now, time.Minute), leaseOf("c", now, 0)}, "True/Enforced", "3 of 3 gateways run the current policy", 0, 2 * time.Minute},
 		"one runs an older policy": {all{leaseOf("a", now, 0), leaseOf("b", old, 0), leaseOf("c", now, 0)},
@@ -58,12 +59,12 @@ func TestWhetherTheGatewaysEnforceIsToldByTheirLeases(t *testing.T) {
 		"one is forgotten after ten minutes": {all{leaseOf("a", now, 0), leaseOf("b", now, 13*time.Minute)},
 			"True/Enforced", "1 of 1 gateways run the current policy", 0, 3 * time.Minute},
 		"all are gone":                    {all{leaseOf("a", now, 4*time.Minute)}, "False/NoGateway", "No gateway of this server is alive; there were 1 until a few minutes ago", 0, 9 * time.Minute},
-		"one has been gone for long":      {all{leaseOf("a", now, 63*time.Minute)}, "False/NoGateway", "No gateway of this server is alive", 1, 0},
-		"one that is about to be removed": {all{leaseOf("a", now, 62*time.Minute)}, "False/NoGateway", "No gateway of this server is alive", 0, time.Minute},
+		"one has been gone for long":      {all{leaseOf("a", now, 63*time.Minute)}, "False/NoGateway", none, 1, 0},
+		"one that is about to be removed": {all{leaseOf("a", now, 62*time.Minute)}, "False/NoGateway", none, 0, time.Minute},
 		"one of an earlier server": {all{leaseOf("a", now, 0, func(l *coordinationv1.Lease) { l.OwnerReferences[0].UID = "another" })},
-			"False/NoGateway", "No gateway of this server is alive", 0, 0},
+			"False/NoGateway", none, 0, 0},
 		"one without a time": {all{leaseOf("a", now, 0, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil })},
-			"False/NoGateway", "No gateway of this server is alive", 1, 0},
+			"False/NoGateway", none, 1, 0},
 	} {
 		var leases []coordinationv1.Lease
 		for _, l := range tc.leases {

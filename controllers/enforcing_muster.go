@@ -92,6 +92,8 @@ func (m muster) condition() metav1.Condition {
 		c.Reason, c.Message = v1alpha1.ReasonNoGateway, "No gateway of this server is alive"
 		if m.missed > 0 {
 			c.Message += fmt.Sprintf("; there were %d until a few minutes ago", m.missed)
+		} else {
+			c.Message += ": label its pods, set spec.gateway.standalone, or run one"
 		}
 	case m.missed > 0:
 		c.Message += fmt.Sprintf("; %d of %d has not been heard of for some minutes", m.missed, all)

@@ -58,6 +58,8 @@ func statusError(status int) *Error {
 		return nil
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return &Error{Kind: Unauthorized, Cause: fmt.Sprintf("the server refuses the credentials with HTTP status %d", status), status: status}
+	case status == http.StatusNotFound:
+		return &Error{Kind: Unreachable, Cause: "the server answers with HTTP status 404: is the path of the endpoint right?", status: status}
 	case status >= 300 && status < 400:
 		return &Error{Kind: Unreachable, Cause: fmt.Sprintf("the server answers with HTTP status %d, a redirect, which is not followed", status), status: status}
 	default:
@@ -72,7 +74,7 @@ func dialError(err error) *Error {
 		return nil
 	}
 	if forbidden, ok := errors.AsType[*netguard.ForbiddenError](err); ok {
-		return &Error{Kind: AddressForbidden, Cause: "the server's address is refused: " + forbidden.Error()}
+		return &Error{Kind: AddressForbidden, Cause: "the server's address is refused: " + forbidden.Error() + " unless --allow-address lists it"}
 	}
 	if errors.Is(err, netguard.ErrSwitches) {
 		return protocolError("the server switches to another protocol, which nobody asked for")

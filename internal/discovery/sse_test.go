@@ -179,7 +179,7 @@ func TestWhatAServerOfHTTPAndSSEMayNotDo(t *testing.T) {
 		"an endless event":     {edit: func(s *oldScript) { s.list = listing(`{"x":"` + strings.Repeat("y", maxAnswer) + `"`) }, kind: ProtocolError, cause: "the server's answer is too large"},
 		"no list":              {edit: func(s *oldScript) { s.list = listing(`{"tools":null}`) }, kind: ProtocolError, cause: "the server's answer to tools/list is no list of tools"},
 		"an address that may not be dialled": {edit: func(*oldScript) {}, target: func(t Target) Target { t.URL = "http://169.254.169.254/sse"; return t },
-			kind: AddressForbidden, cause: "the server's address is refused: metadata service address may not be dialled"},
+			kind: AddressForbidden, cause: "the server's address is refused: metadata service address may not be dialled unless --allow-address lists it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

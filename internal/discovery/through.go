@@ -130,7 +130,7 @@ func ask(ctx context.Context, target Target) (*http.Response, error) {
 	case http.StatusOK, http.StatusNoContent:
 		return resp, nil
 	case http.StatusServiceUnavailable:
-		err = unreachable("the gateway in the pod is not ready")
+		err = unreachable("the gateway in the pod is not ready to be asked: its log says why")
 	case http.StatusUnauthorized, http.StatusForbidden:
 		err = &Error{Kind: Unauthorized, Cause: "the gateway in the pod refuses the operator's token"}
 	default:

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -170,12 +171,17 @@ func secretError(cause error, format string, args ...any) *SecretError {
 	return &SecretError{Message: fmt.Sprintf(format, args...), cause: cause}
 }
 
-// unreadable tells an absent Secret from an API server that cannot answer.
+// unreadable tells an absent Secret from an API server that cannot answer. A gateway is given the right to read those that
+// exist and are labelled, so to it any other is forbidden.
 func unreadable(err error, noSecret, name, label, server string) *SecretError {
-	if client.IgnoreNotFound(err) == nil {
+	switch {
+	case apierrors.IsNotFound(err):
 		return secretError(err, noSecret, name, label, server)
+	case apierrors.IsForbidden(err):
+		return secretError(err, noSecret+", or the right to read it is missing", name, label, server)
+	default:
+		return secretError(err, "Secret %q cannot be read now", name)
 	}
-	return secretError(err, "Secret %q cannot be read now", name)
 }
 
 // isHeaderValue tells whether HTTP lets a text stand in a header.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -126,6 +127,30 @@ func TestSecretsAreReadOnlyIfLabelledForTheServer(t *testing.T) {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// refusing is an API server that gives no object.
+type refusing struct {
+	client.Reader
+	err error
+}
+
+func (r refusing) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return r.err
+}
+
+// A gateway has the right to the Secrets that exist and are labelled, and learns of all others that they are forbidden.
+func TestASecretThatIsForbiddenIsSaidToBeMissingItsLabelOrTheRight(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[error]string{
+		apierrors.NewForbidden(corev1.Resource("secrets"), "token", errors.New("no")): `Secret "token" does not exist, or does not carry the label tidewaiter.dev/server: billing, or the right to read it is missing`,
+		apierrors.NewInternalError(errors.New("no")):                                  `Secret "token" cannot be read now`,
+	} {
+		_, err := Resolve(t.Context(), refusing{err: said}, server(withHeader("token", "t")), nil)
+		if err == nil || err.Error() != want || !errors.Is(err, said) {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }
 
