@@ -228,13 +228,18 @@ func setReady(server *v1alpha1.GovernedServer, now time.Time) {
 }
 
 // readiness is the first of the other conditions that is not True; stale tools come before their cause, which the
-// message keeps. A server whose gateway is not given its rights, or is to be run here and is not ready, is not ready.
+// message keeps. A server whose gateway is not given its rights, or is to be run here and is not ready, is not ready. What
+// the gateway lacks comes first: a server that is listed through it is out of reach for that alone.
 func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string, string) {
 	conditions := server.Status.Conditions
 	reachable := meta.FindStatusCondition(conditions, v1alpha1.ConditionReachable)
 	classified := meta.FindStatusCondition(conditions, v1alpha1.ConditionClassified)
 	if reachable != nil && classified != nil && classified.Reason == v1alpha1.ReasonStale {
 		return metav1.ConditionFalse, v1alpha1.ReasonStale, classified.Message + ": " + reachable.Message
+	}
+	authorized, account := meta.FindStatusCondition(conditions, v1alpha1.ConditionGatewayAuthorized), accountOf(server)
+	if account != "" && authorized != nil && authorized.Status != metav1.ConditionTrue {
+		return authorized.Status, authorized.Reason, authorized.Message
 	}
 	for _, kind := range []string{v1alpha1.ConditionReachable, v1alpha1.ConditionClassified, v1alpha1.ConditionPolicyAccepted} {
 		c := meta.FindStatusCondition(conditions, kind)
@@ -249,13 +254,8 @@ func readiness(server *v1alpha1.GovernedServer) (metav1.ConditionStatus, string,
 		server.Spec.Pinning == v1alpha1.PinningEnforce && c.Status != metav1.ConditionTrue {
 		return c.Status, c.Reason, c.Message
 	}
-	if accountOf(server) != "" {
-		switch c := meta.FindStatusCondition(conditions, v1alpha1.ConditionGatewayAuthorized); {
-		case c == nil:
-			return metav1.ConditionUnknown, v1alpha1.ReasonNotGrantedYet, "The gateway has not been given its rights yet"
-		case c.Status != metav1.ConditionTrue:
-			return c.Status, c.Reason, c.Message
-		}
+	if account != "" && authorized == nil {
+		return metav1.ConditionUnknown, v1alpha1.ReasonNotGrantedYet, "The gateway has not been given its rights yet"
 	}
 	if standalone.Wanted(server) {
 		switch c := meta.FindStatusCondition(conditions, v1alpha1.ConditionGatewayAvailable); {

@@ -56,3 +56,27 @@ func TestAServerIsReadyWithTheRightsOfItsGateway(t *testing.T) {
 		}
 	}
 }
+
+// The cause is told before what follows from it: a server that is listed through its gateway is out of reach for that alone.
+func TestWhatAGatewayLacksIsToldBeforeThatItsServerIsOutOfReach(t *testing.T) {
+	t.Parallel()
+	outOfReach := func(authorized metav1.ConditionStatus) func(*v1alpha1.GovernedServer) {
+		return func(s *v1alpha1.GovernedServer) {
+			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReachable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUnreachable})
+			meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionGatewayAuthorized, Status: authorized, Reason: v1alpha1.ReasonSecretNotReadable})
+			setReady(s, made)
+		}
+	}
+	for name, tc := range map[string]struct {
+		server *v1alpha1.GovernedServer
+		want   string
+	}{
+		"a gateway without its Secrets":        {cranes(runBy("crew"), inOrder, outOfReach(metav1.ConditionFalse)), "False/SecretNotReadable"},
+		"a gateway with all that it needs":     {cranes(runBy("crew"), inOrder, outOfReach(metav1.ConditionTrue)), "False/Unreachable"},
+		"no account for whose rights to stand": {cranes(inOrder, outOfReach(metav1.ConditionFalse)), "False/Unreachable"},
+	} {
+		if got := readyOf(tc.server); got != tc.want {
+			t.Errorf("%s: Ready is %s, want %s", name, got, tc.want)
+		}
+	}
+}
