@@ -39,9 +39,14 @@ type stdioOptions struct {
 func newStdioCommand(stderr io.Writer) *cobra.Command {
 	var o stdioOptions
 	cmd := &cobra.Command{
-		Use:   "stdio -- COMMAND [ARGUMENT]...",
+		Use:   "stdio [flags] -- COMMAND [ARGUMENT]...",
 		Short: "Put streamable HTTP in front of an MCP server that speaks by its standard input and output",
-		Args:  cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, command []string) error {
+			if len(command) == 0 {
+				return errors.New("the command of the server is needed: gateway stdio -- COMMAND [ARGUMENT]")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, command []string) error {
 			ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(stderr, nil)))
 			if !o.worker {

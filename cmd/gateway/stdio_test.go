@@ -86,7 +86,7 @@ func TestTheWrapperRefusesWhatItCannotServe(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no command":            {[]string{"stdio"}, "requires at least 1 arg"},
+		"no command":            {[]string{"stdio"}, "the command of the server is needed"},
 		"no such program":       {[]string{"stdio", "--", "/no/such/server"}, "find the server"},
 		"an address for others": {[]string{"stdio", "--worker", "--listen=0.0.0.0:0", "--", "true"}, "not on loopback"},
 		"no session":            {[]string{"stdio", "--worker", "--listen=127.0.0.1:0", "--max-sessions=0", "--", "true"}, "--max-sessions"},
