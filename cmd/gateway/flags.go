@@ -119,6 +119,8 @@ type parsed struct {
 	shown   *certificate     // nil without TLS
 	limits  gateway.Limits
 	podIPs  []netip.Addr // none outside of a server's pod
+
+	metadata *identity.Metadata // once it is known where agents reach the gateway
 }
 
 // maxName is what a request can hold of the name of a gateway or of a requester, in characters.
@@ -227,6 +229,9 @@ func (o *options) governed() (map[types.NamespacedName]*gateway.Server, error) {
 
 // metadata says what the tokens for the servers are for, and who gives them out.
 func (o *options) metadata(listener net.Addr, servers map[types.NamespacedName]*gateway.Server) (*identity.Metadata, error) {
+	if o.requester != "" && !listener.(*net.TCPAddr).IP.IsLoopback() {
+		return nil, fmt.Errorf("--requester lets every call count for %q, so --listen must be a loopback address", o.requester)
+	}
 	address := o.publicURL
 	if address == "" {
 		if o.requester == "" && listener.(*net.TCPAddr).IP.IsUnspecified() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,29 +44,30 @@ func TestAGatewayThatWouldNotKnowWhoIsWhoDoesNotStart(t *testing.T) {
 		flags []string
 		want  string
 	}{
-		"no server":                        {edit: func(o *options) { o.servers = nil }, want: "--server"},
-		"no receipts":                      {edit: func(o *options) { o.receipts = "" }, want: "--receipts"},
-		"no root key":                      {edit: func(o *options) { o.votingRoots = nil }, want: "--voting-root-key is needed"},
-		"a root key that is none":          {flags: []string{"--voting-root-key", "AAAA"}, want: "--voting-root-key: a root key has 32 bytes"},
-		"one requester for everybody":      {flags: []string{"--requester", "crane", "--listen", "0.0.0.0:0"}, want: "--listen must be a loopback address"},
-		"a requester that no request has":  {flags: []string{"--requester", strings.Repeat("a", 257)}, want: "--requester has at most 256"},
-		"no namespace of the operator":     {flags: []string{"--operator-namespace", ""}, want: "--operator-namespace is needed"},
-		"an audience that is nobody":       {flags: []string{"--audience", "a", "--audience", ""}, want: "--audience: a token is not meant for nobody"},
-		"a gateway without a name":         {flags: []string{"--name", ""}, want: "--name has from 1 to 256"},
-		"a name that no request has":       {flags: []string{"--name", strings.Repeat("a", 257)}, want: "--name has from 1 to 256"},
-		"no staleness":                     {flags: []string{"--max-staleness", "0"}, want: "--max-staleness: 0s is not over 0"},
-		"a drain that was over before":     {flags: []string{"--drain", "-1s"}, want: "--drain: -1s is not 0 or more"},
-		"an address that is many":          {flags: []string{"--listen", "0.0.0.0:0"}, want: "--public-url is needed"},
-		"a public URL with a path":         {flags: []string{"--public-url", "https://gateway.example.com/mcp"}, want: "--public-url"},
-		"an origin with a path":            {flags: []string{"--allow-origin", "https://console.example.com/"}, want: "--allow-origin"},
-		"every origin":                     {flags: []string{"--allow-origin", "*"}, want: "--allow-origin"},
-		"a certificate without its key":    {flags: []string{"--tls-cert-file", "tls.crt"}, want: "--tls-cert-file and --tls-private-key-file are needed together"},
-		"a key without its certificate":    {flags: []string{"--tls-private-key-file", "tls.key"}, want: "--tls-cert-file and --tls-private-key-file are needed together"},
-		"a certificate that is not there":  {flags: []string{"--tls-cert-file", "/nowhere", "--tls-private-key-file", "/nowhere"}, want: "--tls-cert-file and --tls-private-key-file: open /nowhere"},
-		"OIDC, and names are not compared": {flags: []string{"--oidc-issuer-url", "https://login.example.com"}, want: "--oidc-check-token-file is needed"},
-		"OIDC in the clear":                {flags: []string{"--oidc-issuer-url", "http://login.example.com", "--oidc-check-token-file", "none"}, want: "--oidc-issuer-url"},
-		"OIDC with a secret for a key":     {flags: []string{"--oidc-issuer-url", "https://login.example.com", "--oidc-check-token-file", "none", "--oidc-signing-algs", "HS256"}, want: "HS256"},
-		"OIDC with a CA that is not there": {flags: []string{"--oidc-issuer-url", "https://login.example.com", "--oidc-check-token-file", "none", "--oidc-ca-file", "/nowhere"}, want: "--oidc-ca-file"},
+		"no server":                              {edit: func(o *options) { o.servers = nil }, want: "--server"},
+		"no receipts":                            {edit: func(o *options) { o.receipts = "" }, want: "--receipts"},
+		"receipts in a folder that is not there": {edit: func(o *options) { o.receipts = "/nowhere/r.jsonl" }, want: "--receipts: open receipts: open /nowhere/r.jsonl"},
+		"no root key":                            {edit: func(o *options) { o.votingRoots = nil }, want: "--voting-root-key is needed"},
+		"a root key that is none":                {flags: []string{"--voting-root-key", "AAAA"}, want: "--voting-root-key: a root key has 32 bytes"},
+		"one requester for everybody":            {flags: []string{"--requester", "crane", "--listen", "0.0.0.0:0"}, want: "--listen must be a loopback address"},
+		"a requester that no request has":        {flags: []string{"--requester", strings.Repeat("a", 257)}, want: "--requester has at most 256"},
+		"no namespace of the operator":           {flags: []string{"--operator-namespace", ""}, want: "--operator-namespace is needed"},
+		"an audience that is nobody":             {flags: []string{"--audience", "a", "--audience", ""}, want: "--audience: a token is not meant for nobody"},
+		"a gateway without a name":               {flags: []string{"--name", ""}, want: "--name has from 1 to 256"},
+		"a name that no request has":             {flags: []string{"--name", strings.Repeat("a", 257)}, want: "--name has from 1 to 256"},
+		"no staleness":                           {flags: []string{"--max-staleness", "0"}, want: "--max-staleness: 0s is not over 0"},
+		"a drain that was over before":           {flags: []string{"--drain", "-1s"}, want: "--drain: -1s is not 0 or more"},
+		"an address that is many":                {flags: []string{"--listen", "0.0.0.0:0"}, want: "--public-url is needed"},
+		"a public URL with a path":               {flags: []string{"--public-url", "https://gateway.example.com/mcp"}, want: "--public-url"},
+		"an origin with a path":                  {flags: []string{"--allow-origin", "https://console.example.com/"}, want: "--allow-origin"},
+		"every origin":                           {flags: []string{"--allow-origin", "*"}, want: "--allow-origin"},
+		"a certificate without its key":          {flags: []string{"--tls-cert-file", "tls.crt"}, want: "--tls-cert-file and --tls-private-key-file are needed together"},
+		"a key without its certificate":          {flags: []string{"--tls-private-key-file", "tls.key"}, want: "--tls-cert-file and --tls-private-key-file are needed together"},
+		"a certificate that is not there":        {flags: []string{"--tls-cert-file", "/nowhere", "--tls-private-key-file", "/nowhere"}, want: "--tls-cert-file and --tls-private-key-file: open /nowhere"},
+		"OIDC, and names are not compared":       {flags: []string{"--oidc-issuer-url", "https://login.example.com"}, want: "--oidc-check-token-file is needed"},
+		"OIDC in the clear":                      {flags: []string{"--oidc-issuer-url", "http://login.example.com", "--oidc-check-token-file", "none"}, want: "--oidc-issuer-url"},
+		"OIDC with a secret for a key":           {flags: []string{"--oidc-issuer-url", "https://login.example.com", "--oidc-check-token-file", "none", "--oidc-signing-algs", "HS256"}, want: "HS256"},
+		"OIDC with a CA that is not there":       {flags: []string{"--oidc-issuer-url", "https://login.example.com", "--oidc-check-token-file", "none", "--oidc-ca-file", "/nowhere"}, want: "--oidc-ca-file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,6 +77,9 @@ func TestAGatewayThatWouldNotKnowWhoIsWhoDoesNotStart(t *testing.T) {
 			}
 			if err := serve(t.Context(), o); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want one about %q", err, tc.want)
+			}
+			if _, err := os.Stat(o.receipts); err == nil {
+				t.Error("a gateway that does not start is on record")
 			}
 		})
 	}

@@ -48,11 +48,14 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
+	if flags.metadata, err = o.metadata(agents.Addr(), flags.servers); err != nil { // before a line of it stands on record
+		return errors.Join(err, agents.Close())
+	}
 	lines := &copies{to: o.stdout}
 	defer lines.flush()
 	receipts, err := receipt.Open(receipt.Options{Path: o.receipts, Gateway: o.name, Mirror: lines, Now: time.Now})
 	if err != nil {
-		return errors.Join(fmt.Errorf("open receipts: %w", err), agents.Close())
+		return errors.Join(fmt.Errorf("--receipts: %w", err), agents.Close())
 	}
 	p, err := o.wire(ctx, flags, agents.Addr(), receipts)
 	if err != nil {
@@ -95,14 +98,6 @@ type parts struct {
 
 // wire makes the parts; none of them runs yet.
 func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, receipts *receipt.Writer) (p parts, err error) {
-	loopback := listener.(*net.TCPAddr).IP.IsLoopback()
-	if o.requester != "" && !loopback {
-		return p, fmt.Errorf("--requester lets every call count for %q, so --listen must be a loopback address", o.requester)
-	}
-	metadata, err := o.metadata(listener, flags.servers)
-	if err != nil {
-		return p, err
-	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return p, fmt.Errorf("build scheme: %w", err)
@@ -129,8 +124,8 @@ func (o *options) wire(ctx context.Context, flags parsed, listener net.Addr, rec
 	p.acknowledger = &gateway.Acknowledger{Client: p.live, Servers: flags.servers, Clock: clock.RealClock{}, Gateway: o.name, Jitter: rand.Float64, Metrics: metrics, Bypass: bypass(flags.podIPs, flags.servers)}
 	p.door = &door{votes: votes, gateway: &gateway.Gateway{
 		Servers: flags.servers, Receipts: receipts, Clock: clock.RealClock{}, NewID: uuid.NewString,
-		Everybody: o.requester, Loopback: loopback,
-		Metadata: metadata, Audiences: o.audiences, Origins: o.origins,
+		Everybody: o.requester, Loopback: listener.(*net.TCPAddr).IP.IsLoopback(),
+		Metadata: flags.metadata, Audiences: o.audiences, Origins: o.origins,
 		Approvals: &approval.Store{Client: p.live, Clock: clock.RealClock{}, Gateway: o.name, NewClaim: uuid.NewString},
 		Votes:     votes.Count, Metrics: metrics, Stopping: ctx, Limits: flags.limits,
 	}}
