@@ -74,6 +74,7 @@ func (d *door) letIn(ctx context.Context, o options, live client.Client, oidc *i
 		d.gateway.Authenticate = authenticator.Authenticate
 	}
 	d.open.Store(true)
+	log.FromContext(ctx).Info("agents are let in")
 	return nil
 }
 

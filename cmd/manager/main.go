@@ -57,7 +57,9 @@ func run(ctx context.Context, args []string, logs io.Writer) error {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctrl.SetLogger(logr.FromSlogHandler(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.Level(-o.verbosity)})))
+			handler := slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.Level(-o.verbosity)})
+			ctrl.SetLogger(logr.FromSlogHandler(handler))
+			slog.SetDefault(slog.New(handler)) // the webhook's server of net/http has no logger of its own to set
 			cluster, err := config.GetConfig()
 			if err != nil {
 				return fmt.Errorf("find the Kubernetes API: %w", err)
