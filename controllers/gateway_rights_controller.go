@@ -76,12 +76,6 @@ func (r *GatewayRightsReconciler) Reconcile(ctx context.Context, server *v1alpha
 		return ctrl.Result{}, err
 	}
 	if err := r.put(ctx, g); err != nil {
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return ctrl.Result{}, nil
-		}
-		if apierrors.IsAlreadyExists(err) {
-			return ctrl.Result{RequeueAfter: conflictDelay}, nil
-		}
 		return quiet(err)
 	}
 	if err := r.describe(ctx, server, g); err != nil {

@@ -153,12 +153,17 @@ func (r *GovernedServerReconciler) Reconcile(ctx context.Context, req ctrl.Reque
 	return ctrl.Result{}, nil
 }
 
-// quiet keeps a lost race from being retried hot: the newer version is on its way through the watch.
+// quiet ends a Reconcile with what its last write said. A lost race is not retried hot: the newer version is on its way
+// through the watch. In a namespace that is going nothing can be made, and nothing needs to be.
 func quiet(err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return ctrl.Result{}, nil
+	default:
+		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, err
 }
 
 // facts are all that a server's status is made of; nothing is read after them.

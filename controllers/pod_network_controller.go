@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -80,9 +79,6 @@ func (r *PodNetworkReconciler) Reconcile(ctx context.Context, server *v1alpha1.G
 		return ctrl.Result{RequeueAfter: foreignDelay}, nil
 	}
 	if err := r.Client.Apply(ctx, r.wanted(server), client.FieldOwner("tidewaiter-manager"), client.ForceOwnership); err != nil {
-		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return ctrl.Result{}, nil
-		}
 		return quiet(fmt.Errorf("apply NetworkPolicy %s: %w", key.Name, err))
 	}
 	return ctrl.Result{}, nil

@@ -75,7 +75,7 @@ func (r *StandaloneReconciler) Reconcile(ctx context.Context, server *v1alpha1.G
 		if err := r.remove(ctx, server); err != nil {
 			return quiet(err)
 		}
-		return quietly(r.describe(ctx, server, nil))
+		return quiet(r.describe(ctx, server, nil))
 	}
 	f, err := r.gather(ctx, server)
 	if err != nil {
@@ -89,24 +89,10 @@ func (r *StandaloneReconciler) Reconcile(ctx context.Context, server *v1alpha1.G
 	}
 	for i := range f.pairs {
 		if err := r.put(ctx, &f.pairs[i]); err != nil {
-			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				return ctrl.Result{}, nil
-			}
-			if apierrors.IsAlreadyExists(err) {
-				return ctrl.Result{RequeueAfter: conflictDelay}, nil
-			}
 			return quiet(err)
 		}
 	}
-	return quietly(r.describe(ctx, server, new(f.condition())))
-}
-
-// quietly is quiet, for what a Reconcile does last.
-func quietly(err error) (ctrl.Result, error) {
-	if err != nil {
-		return quiet(err)
-	}
-	return ctrl.Result{}, nil
+	return quiet(r.describe(ctx, server, new(f.condition())))
 }
 
 // gather reads everything that the gateway of a server depends on.
