@@ -27,8 +27,8 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;update
 
-// LeftOutAnnotation of a ConfigMap with definitions says how many of those that it should keep it does not.
-const LeftOutAnnotation = "tidewaiter.dev/left-out"
+// leftOutAnnotation of a ConfigMap with definitions says how many of those that it should keep it does not.
+const leftOutAnnotation = "tidewaiter.dev/left-out"
 
 // shelved remembers which versions of ConfigMaps hold what they should, so that a steady state reads none.
 type shelved struct {
@@ -149,9 +149,9 @@ func (r *GovernedServerReconciler) write(ctx context.Context, server *v1alpha1.G
 	labels, annotations := maps.Clone(object.Labels), maps.Clone(object.Annotations)
 	setEntry(&labels, v1alpha1.ServerLabel, server.Name)
 	setEntry(&labels, ManagedByLabel, ManagedBy)
-	delete(annotations, LeftOutAnnotation)
+	delete(annotations, leftOutAnnotation)
 	if left := len(slices.Compact(slices.Sorted(slices.Values(wanted)))) - len(s.Kept); left > 0 {
-		setEntry(&annotations, LeftOutAnnotation, strconv.Itoa(left))
+		setEntry(&annotations, leftOutAnnotation, strconv.Itoa(left))
 	}
 	data := s.Kept.BinaryData()
 	if exists && len(object.Data) == 0 && maps.EqualFunc(data, object.BinaryData, slices.Equal) &&

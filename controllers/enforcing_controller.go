@@ -28,8 +28,7 @@ import (
 )
 
 // EnforcingReconciler says of every GovernedServer whether its gateways run the current policy, and whether they have found a
-// way around them, by the Leases that they
-// keep beside it. Nothing rests on what it says.
+// way around them, by the Leases that they keep beside it. Nothing rests on what it says.
 type EnforcingReconciler struct {
 	Client client.Client
 	Clock  clock.PassiveClock
