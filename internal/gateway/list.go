@@ -36,7 +36,7 @@ func (g *Gateway) listFilter(server *Server, endpoint string, who caller, id []b
 	return func(message []byte) []byte {
 		list, found, err := wire.ScanToolsList(message)
 		switch {
-		case err != nil && (mightSay(message, "tools") || mightSay(message, reservedWord)):
+		case err != nil && mightHide(message):
 			return withheld(listOfTools, id)
 		case err != nil:
 			return message
