@@ -126,6 +126,45 @@ func TestAProbeThatHangsIsGivenUp(t *testing.T) {
 	b.is(breaker.Closed, 0)
 }
 
+// One that was given up works after all: so the server does, whatever becomes of the probe that took its place.
+func TestAProbeThatWorksCloses(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		outcome breaker.Outcome
+		want    breaker.State
+		wait    time.Duration
+	}{
+		"it works": {breaker.Worked, breaker.Closed, 0},
+		"it fails": {breaker.Failed, breaker.HalfOpen, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.opened()
+			b.now = b.now.Add(10 * time.Second)
+			late := b.passes()
+			b.now = b.now.Add(10 * time.Second)
+			b.passes()
+			b.Done(late, b.now, tc.outcome)
+			b.is(tc.want, tc.wait)
+		})
+	}
+}
+
+func TestNoProbeIsUnderWayWhenABreakerOpensAnew(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.opened()
+	b.now = b.now.Add(10 * time.Second)
+	b.call(breaker.Worked)
+	b.opened()
+	b.is(breaker.Open, 10*time.Second)
+	b.now = b.now.Add(time.Minute)
+	b.is(breaker.Open, 0)
+	b.passes()
+	b.is(breaker.HalfOpen, 10*time.Second)
+}
+
 func TestWhatPassedBeforeSaysNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -35,6 +35,21 @@ func TestMemoryOfAMessageIsEmptiedBeforeItIsUsedAgain(t *testing.T) {
 	}
 }
 
+// What a message grew into as it came may have any size: whoever is given it again must have room for what was asked for.
+func TestMemoryOfAnySizeMakesRoomForWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, leastReused - 1, leastReused, leastReused + 1, 6000, 8 << 10, 8<<10 + 1, mostReused - 1, mostReused, mostReused + 1, 2 * mostReused} {
+		for range 64 { // a pool may lose what it is given
+			reuse(make([]byte, size))
+		}
+		for length := leastReused; length <= 2*mostReused; length += leastReused {
+			if buffer := newBuffer(length - bytes.MinRead); len(buffer) != 0 || cap(buffer) < length {
+				t.Errorf("after one of %d bytes, for %d: length %d, capacity %d", size, length, len(buffer), cap(buffer))
+			}
+		}
+	}
+}
+
 // TestMemoryIsInUseUntilAMessageIsWritten has a server answer before it has read the message.
 func TestMemoryIsInUseUntilAMessageIsWritten(t *testing.T) {
 	t.Parallel()
