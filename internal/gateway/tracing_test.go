@@ -113,6 +113,8 @@ func TestSpansSayWhatWasDecided(t *testing.T) {
 			map[string]string{"tidewaiter.decision": "RequireApproval", "tidewaiter.code": codePending, "tidewaiter.tier": "Reversible", "tidewaiter.rule": "tier", "error.type": "tool_error"}},
 		"an unattended call": {(*rig).promote, toolCall("update_invoice", `{}`), nil, "tools/call update_invoice", true,
 			map[string]string{"tidewaiter.decision": "Allow", "tidewaiter.code": "Unattended", "tidewaiter.rule": "ToolPolicy/team spec.autonomy[0]", "tidewaiter.tier": "Reversible", "tidewaiter.outcome": "Succeeded"}},
+		"an unattended call that fails": {(*rig).promote, toolCall("update_invoice", `{}`), answerJSON(`{"isError":true}`), "tools/call update_invoice", true,
+			map[string]string{"tidewaiter.decision": "Allow", "tidewaiter.code": "Unattended", "tidewaiter.rule": "ToolPolicy/team spec.autonomy[0]", "tidewaiter.tier": "Reversible", "tidewaiter.outcome": "ToolError", "error.type": "tool_error"}},
 		"an unknown tool": {nil, toolCall("drop_table", `{}`), nil, "tools/call", false,
 			map[string]string{"tidewaiter.decision": "Deny", "tidewaiter.code": "ToolUnknown", "error.type": "tool_error"}},
 		"another method": {nil, ping, nil, "ping", true, map[string]string{}},
@@ -158,6 +160,40 @@ func TestSpansSayWhatWasDecided(t *testing.T) {
 			_, _, client := spanOf(recorder, trace.SpanKindClient)
 			if (client != nil) != tc.sent || tc.sent && client.Parent().SpanID() != server.SpanContext().SpanID() {
 				t.Errorf("the span to the server: %v, want one below the other: %v", client, tc.sent)
+			}
+		})
+	}
+}
+
+// What the gateway answers for a server that does not is an error of the gateway's own, which the server never said.
+func TestSpansSayThatAServerGaveNoAnswer(t *testing.T) {
+	t.Parallel()
+	const fault = "-32603"
+	for name, tc := range map[string]struct {
+		answer  http.HandlerFunc
+		message string
+		want    int
+		fault   string
+	}{
+		"an answer of no known kind":   {answerWith("text/html", "<p>"), toolCall("get_invoice", `{}`), http.StatusBadGateway, fault},
+		"no answer to a read":          {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, toolCall("get_invoice", `{}`), http.StatusBadGateway, fault},
+		"no answer to another message": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ping, http.StatusBadGateway, fault},
+		"an answer to a read":          {nil, toolCall("get_invoice", `{}`), http.StatusOK, ""},
+		"an answer to another message": {nil, ping, http.StatusOK, ""},
+		"an answer that nobody reads":  {answerWith("text/html", "<p>"), ping, http.StatusOK, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			recorder := r.traced()
+			r.upstream.answers(tc.answer)
+			if got := r.post(tc.message); got.status != tc.want {
+				t.Fatalf("HTTP %d: %s", got.status, got.body)
+			}
+			r.until("the span has ended", func() bool { _, _, span := spanOf(recorder, trace.SpanKindServer); return span != nil })
+			_, attributes, span := spanOf(recorder, trace.SpanKindServer)
+			if attributes["error.type"] != tc.fault || attributes["rpc.response.status_code"] != tc.fault || (span.Status().Code == codes.Error) != (tc.fault != "") {
+				t.Errorf("the span has %v and the status %v", attributes, span.Status())
 			}
 		})
 	}
