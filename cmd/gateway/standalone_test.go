@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -96,10 +95,7 @@ func newVault(t *testing.T) *vault {
 	account := gatewayAccount(t, v.namespace)
 	plane.Grant(t, v.namespace, account, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"vault"}, Verbs: []string{"get"}})
 	v.kubeconfig = plane.Kubeconfig(t, account)
-	v.program = filepath.Join(t.TempDir(), "gateway")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", v.program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	v.program = build(t)
 	return v
 }
 
@@ -171,7 +167,7 @@ func TestTwoProcessesOfAStandaloneGatewayUseAnApprovalOnce(t *testing.T) {
 			answers <- text
 		})
 	}
-	v.approve(t, gateways[0])
+	gateways[0].approve(v.namespace)
 	calls.Wait()
 	close(answers)
 	done := 0
@@ -188,20 +184,20 @@ func TestTwoProcessesOfAStandaloneGatewayUseAnApprovalOnce(t *testing.T) {
 }
 
 // approve has a person say yes to the one request that comes.
-func (v *vault) approve(t *testing.T, g *running) {
-	t.Helper()
-	person := plane.User(t, "ana-"+v.namespace)
-	plane.Grant(t, v.namespace, person, fixture.Authority("crane", v1alpha1.VerbApprove), fixture.Rule("approvalrequests", "get", "list"), fixture.Rule("approvalrequests/status", "patch"))
+func (g *running) approve(namespace string) {
+	g.t.Helper()
+	person := plane.User(g.t, "ana-"+namespace)
+	plane.Grant(g.t, namespace, person, fixture.Authority("crane", v1alpha1.VerbApprove), fixture.Rule("approvalrequests", "get", "list"), fixture.Rule("approvalrequests/status", "patch"))
 	var all v1alpha1.ApprovalRequestList
 	g.until("a person is asked", func() error {
-		err := plane.Client(t, plane.Admin).List(t.Context(), &all, client.InNamespace(v.namespace))
+		err := plane.Client(g.t, plane.Admin).List(g.t.Context(), &all, client.InNamespace(namespace))
 		if err == nil && len(all.Items) != 1 {
 			return fmt.Errorf("there are %d requests", len(all.Items))
 		}
 		return err
 	})
 	yes := client.RawPatch(types.MergePatchType, []byte(`{"status":{"decision":"Approved"}}`))
-	if err := plane.Client(t, person).Status().Patch(t.Context(), &all.Items[0], yes); err != nil {
-		t.Fatal(err)
+	if err := plane.Client(g.t, person).Status().Patch(g.t.Context(), &all.Items[0], yes); err != nil {
+		g.t.Fatal(err)
 	}
 }
