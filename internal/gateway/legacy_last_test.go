@@ -141,7 +141,8 @@ func TestCallsOfAStreamAreBoundedByTheirSize(t *testing.T) {
 	s := &legacyStream{Gateway: r.gateway, waiting: map[string]*legacyRequest{}}
 	enters := func(id string, size int, want string) *legacyRequest {
 		t.Helper()
-		p := &legacyRequest{stream: s, id: id, size: size, cancel: func() {}}
+		held := r.gateway.callers.holding(callerOfRig().requester.Username, ofAll)
+		p := &legacyRequest{stream: s, id: id, size: size, held: &held, cancel: func() {}}
 		var ok bool
 		if p.place, ok = r.gateway.takePlace(httptest.NewRecorder(), r.server, callerOfRig(), awaiting, nil); !ok {
 			t.Fatal("no place")
