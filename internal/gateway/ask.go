@@ -13,7 +13,7 @@ import (
 
 // ask opens a request for the call, unless a limit is against it.
 func (g *gated) ask(attempt int32) (done bool) {
-	release, refusal := g.server.reserve(g.owner(), g.want.Tool, g.want.ActionHash)
+	release, refusal := g.server.reserve(g.owner(), g.want.Tool, g.want.ActionHash, attempt)
 	if refusal != nil {
 		g.refuse(g.judged, nil, *refusal)
 		return true

@@ -22,14 +22,22 @@ type opening struct {
 	caller  snapshot.Caller
 	tool    string
 	action  string                    // its hash
+	attempt int32                     // which request for the action it is, or a later one
 	created *v1alpha1.ApprovalRequest // nil while it is being created
+}
+
+// cameBack tells whether the watch was faster than the answer to the creation, so that the request counts already.
+func (o *opening) cameBack(known []*v1alpha1.ApprovalRequest) bool {
+	return slices.ContainsFunc(known, func(r *v1alpha1.ApprovalRequest) bool {
+		return r.Spec.ActionHash == o.action && r.Spec.Attempt >= o.attempt
+	})
 }
 
 // reserve takes a place for one more request of a caller about a tool, or says which limit is against it. release gives
 // the place back, and notes the request that was created; nil says that none was. It counts on the newest snapshot, not
 // on that of the call: what one call saw come back, no other may count as not there yet. Calls of one action share one
 // request, and so one place.
-func (s *Server) reserve(caller snapshot.Caller, tool, action string) (release func(created *v1alpha1.ApprovalRequest), refusal *notice) {
+func (s *Server) reserve(caller snapshot.Caller, tool, action string, attempt int32) (release func(created *v1alpha1.ApprovalRequest), refusal *notice) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snap := s.Snapshot()
@@ -52,7 +60,7 @@ func (s *Server) reserve(caller snapshot.Caller, tool, action string) (release f
 		}
 	}
 	for _, o := range s.openings {
-		if o.caller != caller {
+		if o.caller != caller || o.cameBack(known) {
 			continue
 		}
 		pending++
@@ -72,7 +80,7 @@ func (s *Server) reserve(caller snapshot.Caller, tool, action string) (release f
 		return nil, &notice{code: "TooManyPending", retryAfter: 60, text: fmt.Sprintf(
 			"%d calls already wait for a person, which is the limit. Wait until some are decided, then send this call again.", limits.MaxPending)}
 	}
-	place := &opening{caller: caller, tool: tool, action: action}
+	place := &opening{caller: caller, tool: tool, action: action, attempt: attempt}
 	s.openings = append(s.openings, place)
 	return func(created *v1alpha1.ApprovalRequest) {
 		s.mu.Lock()
