@@ -157,19 +157,19 @@ type Result struct {
 
 // Finish records the outcome of a claimed request. It writes what is true also when the manager already called the
 // request Ambiguous, as long as the claim is its own and the outcome is definite, and does nothing when the outcome
-// already stands there. It returns ErrTaken when the request no longer bears the claim.
-func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, result Result) error {
+// already stands there. It returns the request as it then is, and ErrTaken when that no longer bears the claim.
+func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, result Result) (*v1alpha1.ApprovalRequest, error) {
 	current := claimed.DeepCopy()
 	for {
 		if !bears(current, claimed) {
-			return ErrTaken
+			return nil, ErrTaken
 		}
 		phase := settled(result.Outcome)
 		if current.CurrentPhase() == phase {
-			return nil
+			return current, nil
 		}
 		if current.CurrentPhase() != v1alpha1.PhaseExecuting && current.CurrentPhase() != v1alpha1.PhaseAmbiguous {
-			return ErrTaken
+			return nil, ErrTaken
 		}
 		at := metav1.NewMicroTime(result.At)
 		current.Status.Phase = phase
@@ -180,26 +180,26 @@ func (s *Store) Finish(ctx context.Context, claimed *v1alpha1.ApprovalRequest, r
 		err := s.update(ctx, current)
 		if err == nil {
 			failpoint.Hit(failpoint.AfterOutcome)
-			return nil
+			return current, nil
 		}
 		if !apierrors.IsConflict(err) {
-			return fmt.Errorf("record outcome: %w", err)
+			return nil, fmt.Errorf("record outcome: %w", err)
 		}
 		if current, err = s.Get(ctx, client.ObjectKeyFromObject(claimed)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
 
-// GiveBack ends a claim of which nobody knows whether it arrived, and on which nothing was sent. It returns ErrTaken when
-// the claim does not stand: then the approval is still there for the next call.
-func (s *Store) GiveBack(ctx context.Context, claimed *v1alpha1.ApprovalRequest, result Result) error {
+// GiveBack ends a claim of which nobody knows whether it arrived, and on which nothing was sent. It returns the request as
+// it then is, and ErrTaken when the claim does not stand: then the approval is still there for the next call.
+func (s *Store) GiveBack(ctx context.Context, claimed *v1alpha1.ApprovalRequest, result Result) (*v1alpha1.ApprovalRequest, error) {
 	stored, err := s.Get(ctx, client.ObjectKeyFromObject(claimed))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !bears(stored, claimed) {
-		return ErrTaken
+		return nil, ErrTaken
 	}
 	return s.Finish(ctx, stored, result)
 }

@@ -230,11 +230,14 @@ func TestFinish(t *testing.T) {
 			c := api(t, interceptor.Funcs{}, tc.stored)
 			mine := edited(asked(1, v1alpha1.PhaseExecuting), ours)
 			mine.ResourceVersion = "1" // not the stored one: Finish reads again
-			err := store(c).Finish(t.Context(), mine, Result{Outcome: tc.outcome, Digest: "sha256:x", At: noon})
+			ended, err := store(c).Finish(t.Context(), mine, Result{Outcome: tc.outcome, Digest: "sha256:x", At: noon})
 			if !errors.Is(err, tc.want) {
 				t.Errorf("error %v, want %v", err, tc.want)
 			}
 			got := stored(t, c, mine)
+			if err == nil && ended.ResourceVersion != got.ResourceVersion {
+				t.Errorf("returned version %s, stored is %s", ended.ResourceVersion, got.ResourceVersion)
+			}
 			if got.CurrentPhase() != tc.stands {
 				t.Errorf("stored as %s, want %s", got.CurrentPhase(), tc.stands)
 			}
@@ -272,7 +275,7 @@ func TestGiveBackEndsOnlyItsOwnClaim(t *testing.T) {
 		c := api(t, interceptor.Funcs{}, tc.stored)
 		tried := ours.DeepCopy()
 		tried.ResourceVersion = stored(t, c, ours).ResourceVersion // the update was lost, so the version still fits
-		if err := store(c).GiveBack(t.Context(), tried, Result{Outcome: v1alpha1.OutcomeNotSent, At: noon}); !errors.Is(err, tc.want) {
+		if _, err := store(c).GiveBack(t.Context(), tried, Result{Outcome: v1alpha1.OutcomeNotSent, At: noon}); !errors.Is(err, tc.want) {
 			t.Errorf("%s: error %v, want %v", name, err, tc.want)
 		}
 		if got := stored(t, c, ours).CurrentPhase(); got != tc.stands {
@@ -286,7 +289,7 @@ func TestFinishOfADeletedRequestEnds(t *testing.T) {
 	c := api(t, interceptor.Funcs{SubResourceUpdate: func(context.Context, client.Client, string, client.Object, ...client.SubResourceUpdateOption) error {
 		return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("approvalrequests").GroupResource(), "x", errors.New("modified"))
 	}})
-	if err := store(c).Finish(t.Context(), asked(1, v1alpha1.PhaseExecuting), Result{Outcome: v1alpha1.OutcomeSucceeded, At: noon}); !errors.Is(err, ErrGone) {
+	if _, err := store(c).Finish(t.Context(), asked(1, v1alpha1.PhaseExecuting), Result{Outcome: v1alpha1.OutcomeSucceeded, At: noon}); !errors.Is(err, ErrGone) {
 		t.Errorf("error %v, want ErrGone", err)
 	}
 }

@@ -113,11 +113,14 @@ func (f *fate) store(ctx context.Context) bool {
 	if f.mayStand {
 		record = f.gateway.Approvals.GiveBack
 	}
-	err := record(ctx, f.claimed, *result)
+	ended, err := record(ctx, f.claimed, *result)
 	stored := err == nil || errors.Is(err, approval.ErrTaken) || errors.Is(err, approval.ErrGone)
 	if !stored {
 		f.gateway.Metrics.writeFailed(f.server.Key, "outcome")
 		return false
+	}
+	if err == nil {
+		f.server.noteEnded(ended)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

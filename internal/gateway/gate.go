@@ -201,7 +201,7 @@ func (g *gated) know(request *v1alpha1.ApprovalRequest) {
 // requests returns all requests of this action: those of the snapshot, and in place of the one that this call knows
 // better, that one. deleted tells that the one it waits for was there and is not any more.
 func (g *gated) requests() (same []*v1alpha1.ApprovalRequest, deleted bool) {
-	same = slices.Clone(g.snap.SameAction(g.want.ActionHash))
+	same = g.server.sameAction(g.snap, g.want.ActionHash)
 	if g.known == nil || g.known.Spec.ActionHash != g.want.ActionHash {
 		return same, false
 	}

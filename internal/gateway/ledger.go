@@ -13,7 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/snapshot"
 )
 
-// unseenFor is how long a request that was opened here counts without having come back by the watch.
+// unseenFor is how long what was written of a request here counts without having come back by the watch.
 const unseenFor = time.Minute
 
 // opening is a request that is being created here, or was and may not have come back by the watch yet: it counts for the
@@ -24,6 +24,12 @@ type opening struct {
 	action  string                    // its hash
 	attempt int32                     // which request for the action it is, or a later one
 	created *v1alpha1.ApprovalRequest // nil while it is being created
+}
+
+// settledRequest is a request as it is since its call ended here, and when that was.
+type settledRequest struct {
+	*v1alpha1.ApprovalRequest
+	at time.Time
 }
 
 // cameBack tells whether the watch was faster than the answer to the creation, so that the request counts already.
@@ -89,6 +95,36 @@ func (s *Server) reserve(caller snapshot.Caller, tool, action string, attempt in
 			s.openings = slices.DeleteFunc(s.openings, func(o *opening) bool { return o == place })
 		}
 	}, nil
+}
+
+// noteEnded notes a request as it is now that its call has ended here. An agent that has its answer may send the same call
+// again at once, before the watch brings what became of the first.
+func (s *Server) noteEnded(request *v1alpha1.ApprovalRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snap, now := s.Snapshot(), s.Clock.Now()
+	s.endings = slices.DeleteFunc(s.endings, func(e settledRequest) bool {
+		if snap == nil || e.at.Add(unseenFor).Before(now) {
+			return true
+		}
+		shown := snap.Request(e.Spec.ActionHash, string(e.UID))
+		return shown == nil || !newer(e.ApprovalRequest, shown)
+	})
+	s.endings = append(s.endings, settledRequest{request, now})
+}
+
+// sameAction returns the requests of an action that a snapshot shows, each as it is there or as its call ended here after
+// that.
+func (s *Server) sameAction(snap *snapshot.Snapshot, action string) []*v1alpha1.ApprovalRequest {
+	same := slices.Clone(snap.SameAction(action))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.endings {
+		if i := slices.IndexFunc(same, func(r *v1alpha1.ApprovalRequest) bool { return r.UID == e.UID }); i >= 0 && newer(e.ApprovalRequest, same[i]) {
+			same[i] = e.ApprovalRequest
+		}
+	}
+	return same
 }
 
 // limitedBy words that people are not asked again yet.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +69,36 @@ func TestPeopleAreAskedSoOftenAnHour(t *testing.T) {
 	wait(20*time.Minute+500*time.Millisecond, "TooManyPerHour", 2400)
 	wait(39*time.Minute+59*time.Second, "TooManyPerHour", 1)
 	wait(500*time.Millisecond, codePending, 15)
+}
+
+func TestARequestThatTheWatchBringsBeforeItsAnswerCountsOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.authenticated()
+	r.edit(func() { r.governed.Spec.Approvals.MaxPerHour, r.governed.Spec.Approvals.MaxPending = 2, 2 })
+	brought, answer := make(chan struct{}), make(chan struct{})
+	var waited atomic.Bool
+	r.creates = func(_ *v1alpha1.ApprovalRequest, create func() error) error {
+		err := create()
+		r.edit(nil)
+		if !waited.Swap(true) {
+			close(brought)
+			<-answer
+		}
+		return err
+	}
+	opened := r.later(t.Context(), toolCall("update_invoice", `{"n":1}`), "Authorization", "Bearer crane")
+	<-brought
+	if got := r.as("crane", toolCall("update_invoice", `{"n":2}`)); got.code() != codePending {
+		t.Errorf("within the limit: %s", got.body)
+	}
+	if got := r.as("crane", toolCall("update_invoice", `{"n":3}`)); got.code() != "TooManyPerHour" {
+		t.Errorf("one beyond the limit: %s", got.body)
+	}
+	close(answer)
+	if got := <-opened; got.code() != codePending {
+		t.Errorf("the first: %s", got.body)
+	}
 }
 
 func TestARequestThatIsBeingOpenedCountsForTheHour(t *testing.T) {

@@ -206,6 +206,15 @@ func (r *rig) edit(change func()) {
 		}
 		return
 	}
+	var all v1alpha1.ApprovalRequestList
+	if err := r.api.List(context.Background(), &all); err != nil {
+		r.t.Error(err)
+	}
+	r.show(all.Items)
+}
+
+// show has the gateway's snapshot hold these requests.
+func (r *rig) show(requests []v1alpha1.ApprovalRequest) {
 	governed := r.governed.DeepCopy()
 	if governed.Status.EndpointDigest == "" {
 		digest, err := tool.EndpointDigest(governed.Spec.Endpoint)
@@ -215,12 +224,8 @@ func (r *rig) edit(change func()) {
 		governed.Status.EndpointDigest = digest
 	}
 	in := &snapshot.Inputs{Server: governed, Policies: parse(r.policies), OperatorNamespace: "tidewaiter-system"}
-	var all v1alpha1.ApprovalRequestList
-	if err := r.api.List(context.Background(), &all); err != nil {
-		r.t.Error(err)
-	}
-	for i := range all.Items {
-		in.Requests = append(in.Requests, &all.Items[i])
+	for i := range requests {
+		in.Requests = append(in.Requests, &requests[i])
 	}
 	if err := r.server.Update(in); err != nil {
 		r.t.Error(err)

@@ -57,9 +57,10 @@ type Server struct {
 	mu          sync.Mutex // guards the fields below
 	inputs      *snapshot.Inputs
 	definitions map[string]tool.Descriptor
-	changed     chan struct{} // closed when the snapshot changes
-	listedAt    time.Time     // when the tools were last asked for, with or without success; zero since the manager knows better
-	openings    []*opening    // requests that the snapshot may not show yet
+	changed     chan struct{}    // closed when the snapshot changes
+	listedAt    time.Time        // when the tools were last asked for, with or without success; zero since the manager knows better
+	openings    []*opening       // requests that the snapshot may not show yet
+	endings     []settledRequest // requests whose end the snapshot may not show yet
 	listeners   map[*listener]bool
 	late        []*fate // outcomes that were learned after the answer to their call, until they are recorded
 

@@ -16,6 +16,46 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/receipt"
 )
 
+// TestTheSameCallSentAgainMeetsHowTheFirstEnded has the watch stay behind: what this gateway wrote itself it knows.
+func TestTheSameCallSentAgainMeetsHowTheFirstEnded(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		shown  v1alpha1.Phase // what the watch has brought last
+		answer http.HandlerFunc
+		want   string // code of the call that is sent again
+		asked  int    // requests then
+	}{
+		"it succeeded, the watch shows it running":    {v1alpha1.PhaseExecuting, answerJSON(`{}`), codePending, 2},
+		"it succeeded, the watch shows it approved":   {v1alpha1.PhaseApproved, answerJSON(`{}`), codePending, 2},
+		"it was cut off, the watch shows it running":  {v1alpha1.PhaseExecuting, cutOff("application/json", "{"), codeAmbiguous, 1},
+		"it was cut off, the watch shows it approved": {v1alpha1.PhaseApproved, cutOff("application/json", "{"), codeAmbiguous, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			body := r.approved("update_invoice")
+			r.upstream.answers(tc.answer)
+			var shown []v1alpha1.ApprovalRequest
+			r.updates = func(o *v1alpha1.ApprovalRequest, update func() error) error {
+				before := r.requests()
+				err := update()
+				if before[0].CurrentPhase() == v1alpha1.PhaseApproved || tc.shown == v1alpha1.PhaseExecuting {
+					shown = before
+				}
+				r.show(shown)
+				return err
+			}
+			r.post(body)
+			r.ran(body)
+			got := r.post(body)
+			if n := len(r.requests()); got.code() != tc.want || n != tc.asked {
+				t.Errorf("code %q and %d requests, want %q and %d: %s", got.code(), n, tc.want, tc.asked, got.body)
+			}
+			r.ran(body)
+		})
+	}
+}
+
 func TestApprovalsAreUsedOnlyAsTheyWereGiven(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

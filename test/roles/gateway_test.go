@@ -258,7 +258,8 @@ func TestAGatewayWorksWithWhatItIsGiven(t *testing.T) {
 	must(t, err)
 	claimed, err := store.Claim(t.Context(), approved, time.Minute)
 	must(t, err)
-	must(t, store.Finish(t.Context(), claimed, approval.Result{Outcome: v1alpha1.OutcomeSucceeded, At: time.Now()}))
+	_, err = store.Finish(t.Context(), claimed, approval.Result{Outcome: v1alpha1.OutcomeSucceeded, At: time.Now()})
+	must(t, err)
 
 	spec.ServerRef.Name = "payroll"
 	foreign := func(attempt int32) string { return fmt.Sprintf("payroll-0123-%d", attempt) }
