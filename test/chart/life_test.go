@@ -5,6 +5,7 @@ package chart
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +15,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -171,20 +174,35 @@ func (c *cluster) crd(name string) *unstructured.Unstructured {
 	return crd
 }
 
-// deleteCRDs deletes those that are there, and waits until they are gone.
+// deleteCRDs deletes those that are there, and waits until they are gone. The API server can leave one behind for the five
+// minutes to its next resync: where nothing has read the kind before, its finalizer fails on a storage that is not ready,
+// tries again on an old version of the CRD, and takes the conflict for a change that it will hear of. A change wakes it.
 func (c *cluster) deleteCRDs(t *testing.T) {
 	t.Helper()
 	for _, name := range crdNames {
 		must(t, client.IgnoreNotFound(c.admin.Delete(t.Context(), c.crd(name))))
 	}
 	c.until(t, "the CRDs are gone", func(ctx context.Context) bool {
+		gone := true
 		for _, name := range crdNames {
 			crd := c.crd(name)
-			if err := c.admin.Get(ctx, client.ObjectKeyFromObject(crd), crd); client.IgnoreNotFound(err) != nil || err == nil {
-				return false
+			err := c.admin.Get(ctx, client.ObjectKeyFromObject(crd), crd)
+			gone = gone && apierrors.IsNotFound(err)
+			if err == nil && instancesRemain(crd) {
+				wake := fmt.Appendf(nil, `{"metadata":{"annotations":{"woken-after":%q}}}`, crd.GetResourceVersion())
+				must(t, client.IgnoreNotFound(c.admin.Patch(ctx, crd, client.RawPatch(types.MergePatchType, wake))))
 			}
 		}
-		return true
+		return gone
+	})
+}
+
+// instancesRemain tells whether the API server says of a CRD that it could not delete the objects of its kind.
+func instancesRemain(crd *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == "Terminating" && condition["reason"] == "InstanceDeletionFailed"
 	})
 }
 
