@@ -33,9 +33,9 @@ type settledRequest struct {
 }
 
 // cameBack tells whether the watch was faster than the answer to the creation, so that the request counts already.
-func (o *opening) cameBack(known []*v1alpha1.ApprovalRequest) bool {
-	return slices.ContainsFunc(known, func(r *v1alpha1.ApprovalRequest) bool {
-		return r.Spec.ActionHash == o.action && r.Spec.Attempt >= o.attempt
+func (o *opening) cameBack(snap *snapshot.Snapshot) bool {
+	return slices.ContainsFunc(snap.SameAction(o.action), func(r *v1alpha1.ApprovalRequest) bool {
+		return r.Spec.Attempt >= o.attempt && snapshot.CallerOf(r.Spec.Requester) == o.caller
 	})
 }
 
@@ -66,7 +66,7 @@ func (s *Server) reserve(caller snapshot.Caller, tool, action string, attempt in
 		}
 	}
 	for _, o := range s.openings {
-		if o.caller != caller || o.cameBack(known) {
+		if o.caller != caller || o.cameBack(snap) {
 			continue
 		}
 		pending++

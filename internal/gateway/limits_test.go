@@ -75,7 +75,7 @@ func TestARequestThatTheWatchBringsBeforeItsAnswerCountsOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.authenticated()
-	r.edit(func() { r.governed.Spec.Approvals.MaxPerHour, r.governed.Spec.Approvals.MaxPending = 2, 2 })
+	r.edit(func() { r.governed.Spec.Approvals.MaxPerHour, r.governed.Spec.Approvals.MaxPending = 2, 3 })
 	brought, answer := make(chan struct{}), make(chan struct{})
 	var waited atomic.Bool
 	r.creates = func(_ *v1alpha1.ApprovalRequest, create func() error) error {
@@ -94,6 +94,12 @@ func TestARequestThatTheWatchBringsBeforeItsAnswerCountsOnce(t *testing.T) {
 	}
 	if got := r.as("crane", toolCall("update_invoice", `{"n":3}`)); got.code() != "TooManyPerHour" {
 		t.Errorf("one beyond the limit: %s", got.body)
+	}
+	if got := r.as("crane", toolCall("delete_account", `{"n":1}`)); got.code() != codePending {
+		t.Errorf("another tool, within the limit of what waits: %s", got.body)
+	}
+	if got := r.as("crane", toolCall("delete_account", `{"n":2}`)); got.code() != "TooManyPending" {
+		t.Errorf("one that waits beyond the limit: %s", got.body)
 	}
 	close(answer)
 	if got := <-opened; got.code() != codePending {
