@@ -54,13 +54,21 @@ export class Session {
     });
   }
 
-  // listen takes down what reaches the client of progress. The client itself drops what arrives in one piece with the answer.
+  // listen takes down what reaches the client of progress on its latest call: a server may go on with one that was cancelled.
+  // The client itself drops what arrives in one piece with the answer.
   #listen() {
-    const deliver = this.transport.onmessage;
-    this.transport.onmessage = (message, ...rest) => {
+    const { transport } = this;
+    const deliver = transport.onmessage;
+    const send = transport.send.bind(transport);
+    let latest;
+    transport.send = (message, ...rest) => {
+      latest = message.params?._meta?.progressToken ?? latest;
+      return send(message, ...rest);
+    };
+    transport.onmessage = (message, ...rest) => {
       if (message.method === 'notifications/progress') {
-        const { progressToken: _, ...one } = message.params;
-        this.progress.push(one);
+        const { progressToken, ...one } = message.params;
+        if (progressToken === latest) this.progress.push(one);
       }
       deliver(message, ...rest);
     };
@@ -96,7 +104,7 @@ export class Session {
   async progressOf(step) {
     this.progress = [];
     const result = await step({ onprogress: () => undefined });
-    return { progress: this.progress, result };
+    return { progress: [...this.progress], result };
   }
 
   // cutNext has the next answer that is a stream break off after its second event, as a bad network would.
