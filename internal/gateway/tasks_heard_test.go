@@ -48,3 +48,44 @@ func TestARequestAboutATaskCarriesNothingOfTheAgentButTheMessage(t *testing.T) {
 		}
 	}
 }
+
+func TestASecondAnswerDoesNotEndTheTaskOfTheFirst(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.tasking()
+	body := callOf(1, asTask)
+	r.post(body)
+	r.decide(v1alpha1.DecisionApproved)
+	r.upstream.answers(answerWith("text/event-stream",
+		`data: {"jsonrpc":"2.0","id":1,"result":`+taskOf2025+"}\n\n"+`data: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}`+"\n\n"))
+	r.post(body)
+	if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseExecuting {
+		t.Errorf("the request is %s while the task runs", phase)
+	}
+	r.upstream.answers(answerJSON(`{"content":[],"isError":true}`))
+	r.post(about("result", ""))
+	if phase := r.request().CurrentPhase(); phase != v1alpha1.PhaseFailed {
+		t.Errorf("once it has failed the request is %s", phase)
+	}
+}
+
+func TestNobodyAnswersATaskThatHasEnded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.tasking()
+	allow := rule(v1alpha1.EffectAllow, "*")
+	allow.InputResponses = v1alpha1.InputAllow
+	r.govern(team(allow))
+	r.upstream.answers(answerJSON(taskOf2026))
+	body, update := callOf(1, asTask), about("update", `,"inputResponses":{"confirm":{}}`)
+	r.post(body)
+	if got := r.post(update); got.anyCode() != "" {
+		t.Errorf("while it runs: %s", got.body)
+	}
+	r.upstream.answers(answerJSON(`{"taskId":"t1","status":"completed","result":{"content":[]}}`))
+	r.post(about("get", ""))
+	if got := r.post(update); got.anyCode() != codeNoFlow {
+		t.Errorf("once it has ended: %s", got.body)
+	}
+	r.ran(body, update, about("get", ""))
+}
