@@ -85,13 +85,12 @@ func (e *e2e) node(ctx context.Context) (cluster, error) {
 	return cluster{
 		about: "a node of its own on this machine (hack/node), which is removed at the end",
 		up: func(ctx context.Context) (string, error) {
-			out, err := e.run(ctx, "", program, append(flags, "up")...)
+			out, err := e.watched(ctx, program, append(flags, "up")...)
 			if err != nil { // what has started of it goes
 				gone, downErr := e.run(context.WithoutCancel(ctx), "", program, "down")
 				return "", errors.Join(fmt.Errorf("start the node: %w: %s%s", err, out, gone), downErr)
 			}
-			lines := strings.Fields(out)
-			return lines[len(lines)-1], nil
+			return lastWord(out), nil
 		},
 		load: func(ctx context.Context) (string, error) {
 			return e.run(ctx, "", program, append([]string{"import"}, archives...)...)

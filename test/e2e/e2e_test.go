@@ -23,10 +23,10 @@ func TestAChapterEndsAtTheFirstStepThatFailsAndIsToldInTheSummary(t *testing.T) 
 	r := newReport(&out)
 	fine := func(context.Context) (string, error) { return "seen\nthis", nil }
 	broken := func(context.Context) (string, error) { return "seen that", errors.New("it should not be") }
-	if !r.chapter(t.Context(), "first", []step{{"one", fine}, {"two", fine}}) {
+	if !r.chapter(t.Context(), "first", limit, []step{{"one", fine}, {"two", fine}}) {
 		t.Error("a chapter without a failure failed")
 	}
-	if r.chapter(t.Context(), "second", []step{{"three", fine}, {"four", broken}, {"five", fine}}) {
+	if r.chapter(t.Context(), "second", limit, []step{{"three", fine}, {"four", broken}, {"five", fine}}) {
 		t.Error("a chapter with a failure passed")
 	}
 	r.summary()

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,16 +90,17 @@ func (e *e2e) build(ctx context.Context, folder, name string) error {
 }
 
 func (e *e2e) buildAll(ctx context.Context) (string, error) {
-	plane, err := exec.CommandContext(ctx, "hack/envtest.sh").Output()
+	said, err := e.watched(ctx, "hack/envtest.sh")
 	if err != nil {
-		return "", fmt.Errorf("find kubectl: %w", err)
+		return said, fmt.Errorf("find kubectl: %w", err)
 	}
+	plane := lastWord(said)
 	here, err := filepath.Abs(".")
 	if err != nil {
 		return "", err
 	}
 	// Helm is a module of its own.
-	if out, err := e.run(ctx, "", "env", "CGO_ENABLED=0", "go", "build", "-C", "hack/tools/helm", "-o", filepath.Join(here, programs, "helm"), "helm.sh/helm/v4/cmd/helm"); err != nil {
+	if out, err := e.watched(ctx, "env", "CGO_ENABLED=0", "go", "build", "-C", "hack/tools/helm", "-o", filepath.Join(here, programs, "helm"), "helm.sh/helm/v4/cmd/helm"); err != nil {
 		return out, err
 	}
 	if err := e.build(ctx, "./cmd/kubectl-tidewaiter", "kubectl-tidewaiter"); err != nil {
@@ -110,8 +112,8 @@ func (e *e2e) buildAll(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	e.path = strings.Join([]string{filepath.Join(here, programs), strings.TrimSpace(string(plane)), os.Getenv("PATH")}, ":")
-	return e.run(ctx, "", "go", "run", "./hack/image")
+	e.path = strings.Join([]string{filepath.Join(here, programs), plane, os.Getenv("PATH")}, ":")
+	return e.watched(ctx, "go", "run", "./hack/image")
 }
 
 func (e *e2e) connect() error {
@@ -172,7 +174,7 @@ func (e *e2e) giveBack(ctx context.Context) error {
 		e.report.sayf("\nThe cluster is in use, and stays as it is")
 		return nil
 	}
-	if !e.report.chapter(ctx, "The end of the cluster", []step{{"it is given back as it was", e.cluster.down}}) {
+	if !e.report.chapter(ctx, "The end of the cluster", limit, []step{{"it is given back as it was", e.cluster.down}}) {
 		return errFailed
 	}
 	return nil
@@ -185,6 +187,25 @@ func (e *e2e) run(ctx context.Context, stdin, program string, args ...string) (s
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
 	err := cmd.Run()
 	return out.String(), err
+}
+
+// watched is run for what may take minutes: what it says is also shown as it says it.
+func (e *e2e) watched(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := e.command(ctx, program, args...)
+	var out bytes.Buffer
+	both := io.MultiWriter(&out, os.Stderr)
+	cmd.Stdout, cmd.Stderr = both, both
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// lastWord is what scripts say that tell how far they are before they say what they found.
+func lastWord(said string) string {
+	words := strings.Fields(said)
+	if len(words) == 0 {
+		return ""
+	}
+	return words[len(words)-1]
 }
 
 // command is a program with the cluster at hand, of those that were built if it is one.

@@ -84,14 +84,14 @@ func run(ctx context.Context, o options) (err error) {
 			err = errFailed
 		}
 	}()
-	if !r.chapter(ctx, "The cluster, and what is brought into it", e.bringUp()) {
+	if !r.chapter(ctx, "The cluster, and what is brought into it", building, e.bringUp()) {
 		return errFailed // an empty report says nothing of the rest
 	}
 	for i, s := range scenarios {
 		if i > 0 && !o.only.MatchString(s.name) {
 			continue
 		}
-		if passed := r.chapter(ctx, s.name+": "+s.about, s.steps(e)); !passed && i == 0 {
+		if passed := r.chapter(ctx, s.name+": "+s.about, limit, s.steps(e)); !passed && i == 0 {
 			return errFailed // the others build on it
 		}
 		if ctx.Err() != nil {

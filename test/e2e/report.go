@@ -18,8 +18,12 @@ type step struct {
 	do   func(ctx context.Context) (seen string, err error)
 }
 
-// limit is how long a step may take, whatever it waits for.
-const limit = 4 * time.Minute
+const (
+	// limit is how long a step may take, whatever it waits for.
+	limit = 4 * time.Minute
+	// building is how long one may take that builds programs: the first time on a machine Kubernetes is among them.
+	building = 45 * time.Minute
+)
 
 // report writes down steps, by chapters, as they are done.
 type report struct {
@@ -34,12 +38,12 @@ func newReport(out io.Writer) *report { return &report{out: out, started: time.N
 
 func (r *report) sayf(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
-// chapter does steps, one after the other, until one fails, and tells whether none did.
-func (r *report) chapter(ctx context.Context, title string, steps []step) bool {
+// chapter does steps, one after the other, until one fails or takes longer than a limit, and tells whether none did.
+func (r *report) chapter(ctx context.Context, title string, limit time.Duration, steps []step) bool {
 	r.chapters++
 	r.sayf("\n%d. %s", r.chapters, title)
 	for i, s := range steps {
-		if !r.step(ctx, fmt.Sprintf("%d.%d", r.chapters, i+1), s) {
+		if !r.step(ctx, fmt.Sprintf("%d.%d", r.chapters, i+1), limit, s) {
 			if left := len(steps) - i - 1; left > 0 {
 				r.sayf("     the other %d steps of this chapter were not done", left)
 			}
@@ -50,7 +54,7 @@ func (r *report) chapter(ctx context.Context, title string, steps []step) bool {
 }
 
 // step does one.
-func (r *report) step(ctx context.Context, number string, s step) bool {
+func (r *report) step(ctx context.Context, number string, limit time.Duration, s step) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	started := time.Now()
