@@ -5,6 +5,7 @@ package controllers
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -60,6 +61,7 @@ func account(records []v1alpha1.ToolRecord, e evidence) (after []v1alpha1.ToolRe
 	for _, request := range l.inOrder() {
 		complete = l.count(&request) && complete
 	}
+	l.openAmbiguous()
 	for _, record := range l.byTool {
 		after = append(after, *record)
 	}
@@ -89,6 +91,19 @@ func (l *ledger) restart(record *v1alpha1.ToolRecord) {
 	if record.Digest != digest || record.EndpointDigest != l.endpointDigest {
 		record.Digest, record.EndpointDigest = digest, l.endpointDigest
 		record.Approved, record.Failed = 0, 0
+	}
+}
+
+// openAmbiguous begins a record, while there is room, for each listed tool of which nothing is known but requests whose
+// outcome nobody knows.
+func (l *ledger) openAmbiguous() {
+	for _, name := range slices.Sorted(maps.Keys(l.ambiguous)) {
+		digest, listed := l.digests[name]
+		if l.byTool[name] == nil && listed && len(l.byTool) < maxRecords {
+			l.byTool[name] = &v1alpha1.ToolRecord{
+				Tool: name, Digest: digest, EndpointDigest: l.endpointDigest, Ambiguous: l.ambiguous[name], Autonomy: v1alpha1.AutonomyNone,
+			}
+		}
 	}
 }
 

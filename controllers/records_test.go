@@ -255,3 +255,18 @@ func TestCountingWaitsWhenTooManyAreHeld(t *testing.T) {
 		t.Errorf("complete %t, approved %d, held %d", complete, after[0].Approved, len(after[0].Accounted))
 	}
 }
+
+func TestAnOutcomeThatNobodyKnowsOpensARecordOfAListedTool(t *testing.T) {
+	t.Parallel()
+	e := evidence{ambiguous: map[string]int32{"lost": 2, "gone": 1}, digests: map[string]string{"lost": "d1", "quiet": "d2"}, endpointDigest: "e1"}
+	want := []v1alpha1.ToolRecord{{Tool: "lost", Digest: "d1", EndpointDigest: "e1", Ambiguous: 2, Autonomy: v1alpha1.AutonomyNone}}
+	after, complete := account(nil, e)
+	if diff := cmp.Diff(want, after); diff != "" || !complete {
+		t.Errorf("complete %t (-want +got):\n%s", complete, diff)
+	}
+	e.ambiguous = nil
+	want[0].Ambiguous = 0
+	if after, _ = account(after, e); cmp.Diff(want, after) != "" {
+		t.Errorf("once it is resolved: %+v", after)
+	}
+}
